@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libslabclient: allocate an object in one process, use it in a second, free it in a third.
+ *
+ * A process opens a session with slabd (slabc_open), opens caches of equal-sized objects by name (slabc_cache_open), and allocates and frees
+ * without locks or system calls in the common case.  A pointer is valid in one process; a slabc_ref is valid in every process of the arena.
+ *
+ * Unless a call says otherwise: any thread may call it at any time; int calls return 0 or a negative errno; pointer calls return NULL and set
+ * errno; slabc_last_error() then has a sentence about it.  A signal handler may call slabc_alloc, slabc_zalloc and slabc_free: a call that finds its thread
+ * inside the library takes no lock; then an allocation may fail with EAGAIN.
+ * In a forked child every call on an inherited handle fails with ENOTCONN; open a session of its own there.
+ * All calls exist since 0.1.
+ */
+#ifndef SLABCLIENT_H
+#define SLABCLIENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SLABC_VERSION "0.1.0"
+#if defined(__GNUC__)
+#define SLABC_API __attribute__((visibility("default")))
+#else
+#define SLABC_API
+#endif
+
+#define SLABC_DEFAULT_SOCKET "/run/slabd/slabd.sock"
+#define SLABC_DEFAULT_ARENA "default"
+#define SLABC_MAX_OBJECT_BYTES 32768
+#define SLABC_MAX_PREFILL 1020
+
+struct slabc;       /* a session: one process, one arena */
+struct slabc_cache; /* an open cache of a session */
+struct slabc_sheaf; /* prefilled objects in the caller's hands; one thread at a time */
+
+/* A reference: place, generation and page life of an object. 0 is none. May lie in objects and be compared and swapped. */
+typedef uint64_t slabc_ref;
+
+/* Session flags. */
+#define SLABC_RDONLY 0x1u /* resolve references only; nothing can be written */
+
+/* Cache flags; all openers must agree but for SLABC_NOWAIT, which is the opener's own. */
+#define SLABC_RECLAIM 0x1u /* objects of a client that dies are freed; default: kept as orphans. A free by pointer of another's object is refused */
+#define SLABC_SHARED 0x2u  /* objects are shared from birth: for containers whose links are offsets */
+#define SLABC_NOWAIT 0x4u  /* allocation never waits for slabd: EAGAIN, and a refill is on its way */
+
+#define SLABC_SHEAVES_NONE 0xffffffffu /* sheaf_capacity: each object is asked for and given back by itself */
+#define SLABC_KNOB_NONE 0xffffffffu    /* a knob whose 0 means "by formula": really none */
+
+struct slabc_options {
+	size_t size;        /* set by SLABC_OPTIONS_INIT */
+	const char *socket; /* NULL: $SLABD_SOCKET, else SLABC_DEFAULT_SOCKET */
+	const char *arena;  /* NULL: SLABC_DEFAULT_ARENA */
+	const char *label;  /* shown by slabctl; NULL: the program's name. At most 31 bytes are kept */
+	int timeout_ms;     /* how long a call may wait for slabd; 0: 1,000; -1: for ever */
+	unsigned flags;     /* SLABC_RDONLY */
+};
+#define SLABC_OPTIONS_INIT {sizeof(struct slabc_options), 0, 0, 0, 0, 0}
+
+/* Knobs: 0 means the profile's default, from the kernel's formulas; heeded from who opens the cache first. */
+struct slabc_cache_options {
+	size_t size;             /* set by SLABC_CACHE_OPTIONS_INIT */
+	size_t align;            /* bytes, a power of two up to 4,096; 0: 8 */
+	unsigned flags;          /* cache flags above */
+	uint32_t sheaf_capacity; /* objects; SLABC_SHEAVES_NONE */
+	uint32_t sheaf_round_up; /* 1: round the capacity up to what fills the sheaf's memory */
+	uint32_t barn_full;      /* full sheaves kept by slabd for a node; SLABC_KNOB_NONE */
+	uint32_t min_partial;    /* slabs of a node kept, though empty; SLABC_KNOB_NONE */
+	uint32_t min_order;      /* pages of a slab: at least 2^min_order */
+	uint32_t max_order;      /* at most 2^max_order, up to 4; SLABC_KNOB_NONE: order 0 */
+	uint32_t min_objects;    /* wanted in a slab */
+	uint64_t max_cached;     /* bytes a client may keep idle in its process barn */
+};
+#define SLABC_CACHE_OPTIONS_INIT {sizeof(struct slabc_cache_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+
+/*
+ * Opens a session.  opt may be NULL.  *cp is the caller's until slabc_close().
+ * ENOENT, ECONNREFUSED: nobody listens there. EACCES: the socket may not be used. EPROTO: versions or layouts differ, both are named.
+ * ENOENT with a sentence: unknown arena. ETIMEDOUT. ENOMEM. EUSERS: no client slot is left. EINVAL: options.
+ */
+SLABC_API int slabc_open(struct slabc **cp, const struct slabc_options *opt);
+
+/* Ends the session as its death would: idle objects go back, held ones are freed (SLABC_RECLAIM) or kept as orphans. No other thread may be in a call on it. NULL is ignored. */
+SLABC_API void slabc_close(struct slabc *c);
+
+/*
+ * Opens a cache, and makes it if it is not there.  size: bytes of an object, 1 to SLABC_MAX_OBJECT_BYTES; 0: must exist.  opt may be NULL.
+ * The same cache opened again in a session gives the same handle, counted.  EEXIST: it is there with another size, align or flags, both named.
+ * EINVAL: size, align or a knob, named with its limits. ENOENT: size 0 and no such cache. ENOSPC: too many caches. ENAMETOOLONG: over 47 bytes. EACCES: read-only session. ENOTCONN, ETIMEDOUT, ENOMEM.
+ */
+SLABC_API int slabc_cache_open(struct slabc *c, const char *name, size_t size, const struct slabc_cache_options *opt,
+			       struct slabc_cache **kp);
+
+/* Gives the handle back. With the last one the session's idle objects of the cache go back too. No other thread may be in a call on it. NULL is ignored. */
+SLABC_API void slabc_cache_close(struct slabc_cache *k);
+
+/*
+ * One object, its contents undefined (slabc_zalloc: zero), aligned as the cache says.
+ * ENOMEM: the arena is full. EAGAIN: SLABC_NOWAIT, or a nested call from a signal handler. ENOTCONN, ETIMEDOUT, EIO: see slabc_last_error().
+ */
+SLABC_API void *slabc_alloc(struct slabc_cache *k);
+SLABC_API void *slabc_zalloc(struct slabc_cache *k);
+
+/*
+ * Frees an object of k; NULL is ignored; errno is kept.  An object of another client must be shared (slabc_ref_of) and, in a SLABC_RECLAIM cache, adopted first.
+ * EINVAL in errno, the object left alone, counted and reported: freed twice, no object of k, inside an object, another client's unshared object.
+ */
+SLABC_API void slabc_free(struct slabc_cache *k, void *p);
+
+/* n objects into pv, or none.  Returns 0 or a negative errno as slabc_alloc() would set. n 0 does nothing. */
+SLABC_API int slabc_alloc_bulk(struct slabc_cache *k, size_t n, void **pv);
+/* As n times slabc_free(); NULLs are ignored; errno is EINVAL if any was refused, else kept. */
+SLABC_API void slabc_free_bulk(struct slabc_cache *k, size_t n, void **pv);
+
+/* Takes n objects aside (1 to SLABC_MAX_PREFILL): the next n slabc_alloc_from() cannot fail. errno as slabc_alloc(), or EINVAL. */
+SLABC_API struct slabc_sheaf *slabc_prefill(struct slabc_cache *k, size_t n);
+/* One of them; NULL when it is empty (it never falls back to the cache). */
+SLABC_API void *slabc_alloc_from(struct slabc_cache *k, struct slabc_sheaf *s);
+/* Makes *sp hold at least n again; may replace it. On failure it is as before. */
+SLABC_API int slabc_refill(struct slabc_cache *k, struct slabc_sheaf **sp, size_t n);
+/* Gives what is left back. NULL is ignored. */
+SLABC_API void slabc_return(struct slabc_cache *k, struct slabc_sheaf *s);
+
+/* The reference of an object one holds, at its first byte; marks it shared.  0, errno EINVAL: no object, or nobody holds it. */
+SLABC_API slabc_ref slabc_ref_of(struct slabc *c, const void *p);
+/* The object's address here.  NULL, errno ESTALE: freed, or used anew, since. It may be freed by its owner at any time: see slabc_valid(), slabc_adopt(). */
+SLABC_API void *slabc_deref(struct slabc *c, slabc_ref ref);
+/* 1: the reference still stands; 0: what was read since it was resolved may be another object's. */
+SLABC_API int slabc_valid(struct slabc *c, slabc_ref ref);
+/* Becomes the owner of a shared object, whoever it was (also of the dead). NULL, errno ESTALE: gone, or taken by a free. EINVAL: not shared. */
+SLABC_API void *slabc_adopt(struct slabc *c, slabc_ref ref);
+/* Frees by reference: exact also when the owner died or the object was used anew.  -ESTALE: it is gone already. -EINVAL: not shared, and not one's own. */
+SLABC_API int slabc_free_ref(struct slabc *c, slabc_ref ref);
+
+/* The id slabctl shows: slot and life of this session. */
+SLABC_API uint32_t slabc_client_id(struct slabc *c);
+/* Of the calling thread's last failed call: one sentence that names the limit, and what changes it. Never NULL; valid until the next call. */
+SLABC_API const char *slabc_last_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Loads and stores of memory that another thread or process may touch; the only place where a memory order is chosen.
+ *
+ * The name says the order: no suffix is relaxed (nobody may conclude anything about other memory), _acquire and _release are what they say,
+ * atomic_cas() is both.  Fields keep plain integer types, so that the layout reads the same in C and C++.
+ */
+#ifndef SLAB_SHM_ATOMIC_H
+#define SLAB_SHM_ATOMIC_H
+
+#include <stdbool.h>
+
+#define atomic_read(p) __atomic_load_n((p), __ATOMIC_RELAXED)
+#define atomic_write(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
+#define atomic_read_acquire(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define atomic_write_release(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
+#define atomic_add(p, v) __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
+#define atomic_swap(p, v) __atomic_exchange_n((p), (v), __ATOMIC_ACQ_REL)
+/* Writes v if *p is still *oldp; else puts what is there into *oldp. */
+#define atomic_cas(p, oldp, v) __atomic_compare_exchange_n((p), (oldp), (v), false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)
+/* Keeps the compiler, not the machine, from moving accesses across: enough against a signal handler of the same thread and against a kill. */
+#define atomic_compiler_barrier() __atomic_signal_fence(__ATOMIC_SEQ_CST)
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Barn lists: see barn.h.  The tag makes a head that came back look different, so that a slow compare-and-swap cannot succeed by mistake. */
+#include "shm/barn.h"
+
+#define HEAD_SLOT_MASK 0xffffu
+
+static uint64_t
+head_make(uint64_t old, uint32_t slot_plus_one, uint32_t count)
+{
+	uint64_t tag = (old >> 32) + 1;
+
+	return (tag << 32) | ((uint64_t)(count & 0xffff) << 16) | slot_plus_one;
+}
+
+void
+barn_push(uint64_t *head, struct layout_slot *slots, uint32_t slot)
+{
+	uint64_t old = atomic_read(head);
+
+	do
+		atomic_write(&slots[slot].next, (uint32_t)old & HEAD_SLOT_MASK);
+	/* order: BARN release - the link is written before the list shows the slot */
+	while (!atomic_cas(head, &old, head_make(old, slot + 1, barn_count(old) + 1)));
+}
+
+int32_t
+barn_pop(uint64_t *head, struct layout_slot *slots, uint32_t n_slots)
+{
+	/* order: BARN acquire - pairs with barn_push(): the link of the slot that the head names */
+	uint64_t old = atomic_read_acquire(head);
+
+	for (;;) {
+		uint32_t top = (uint32_t)old & HEAD_SLOT_MASK, next = 0, count = barn_count(old);
+
+		if (top == 0)
+			return -1;
+		if (top <= n_slots)
+			next = atomic_read(&slots[top - 1].next);
+		if (top > n_slots || next > n_slots)
+			next = top = 0; /* somebody wrote nonsense: the slots are found by walking */
+		if (next == 0)
+			count = 1;
+		if (atomic_cas(head, &old, head_make(old, next, count - 1)))
+			return (int32_t)top - 1;
+	}
+}

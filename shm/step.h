@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Numbered steps and mutants, for tests only (built with SLAB_STEPS; in every other build both vanish).
+ *
+ * STEP(x) marks an instant between two stores that matter.  A test sets step_hook and then kills the process there, or does there what
+ * another process might do in that instant; so an interleaving is played, not hoped for.
+ * MUTANT(x) is true while the test asks for that rule to be broken (tests/test_mutants.c shows that each one is noticed).  The names are those of
+ * the models in tests/model.
+ */
+#ifndef SLAB_SHM_STEP_H
+#define SLAB_SHM_STEP_H
+
+#define STEP_LIST(X)                                                                                                                       \
+	X(ALLOC_ENTERED)    /* busy, size read */                                                                                          \
+	X(ALLOC_NAMED)      /* word names the owner, sheaf not yet shrunk */                                                               \
+	X(ALLOC_SHRUNK)     /* size written, still busy */                                                                                 \
+	X(FREE_ENTERED)                                                                                                                    \
+	X(FREE_CLOSED)      /* word CLOSING, nothing pushed */                                                                             \
+	X(FREE_GROWN)       /* entry and size written, word not cleared */                                                                 \
+	X(FREE_CLEARED)                                                                                                                    \
+	X(BULK_ALLOC_NAMED) /* all words named, size not yet written */                                                                    \
+	X(BULK_FREE_GROWN)  /* size written, no word cleared */                                                                            \
+	X(BULK_FREE_CLEARING) /* some words cleared */                                                                                     \
+	X(CLAIM_READ)       /* foreign word read, compare-and-swap not yet made */                                                         \
+	X(CLAIM_MADE)                                                                                                                      \
+	X(SWAP)             /* main and spare exchanged */                                                                                 \
+	X(BARN_HANDED)      /* holder says BARN, slot not yet on the list */                                                               \
+	X(BARN_TAKEN)       /* slot off the list, holder not yet changed */                                                                \
+	X(REFILL_SENT)      /* request written, answer not yet read */                                                                     \
+	X(FLUSH_HANDED)     /* holder says RETURNED, slot not yet on the list */                                                           \
+	X(GRANT_MARKED)     /* ledger says OUT, entry not written */                                                                       \
+	X(GRANT_WRITTEN)    /* entries written, size not */                                                                                \
+	X(GRANT_SIZED)      /* size written, holder still slabd */                                                                         \
+	X(TAKE_SIZED)       /* size read */                                                                                                \
+	X(TAKE_CHECKED)     /* one entry read and accepted, word not cleared */                                                            \
+	X(TAKE_CLEARED)     /* word cleared, entry still in the sheaf */                                                                   \
+	X(TAKE_REMOVED)     /* entry out of the sheaf, ledger still OUT */                                                                 \
+	X(REAP_DRAINED)     /* sheaves of the dead empty, words not walked */                                                              \
+	X(RECLAIM_READ)     /* a dead owner's word read, compare-and-swap not yet made */                                                  \
+	X(AUDIT_FIRST_LOOK) /* words read, sheaves not */                                                                                  \
+	X(AUDIT_SECOND_LOOK) /* sheaves read, words not read again */                                                                      \
+	X(MAP_BUMPED)       /* page map: new incarnation written, rest still old */                                                        \
+	X(DEREF_READ)       /* page map read, word not */
+
+#define MUTANT_LIST(X)                                                                                                                     \
+	X(SHRINK_FIRST)                                                                                                                    \
+	X(CLEAR_FIRST)                                                                                                                     \
+	X(WORD_LEFT)                                                                                                                       \
+	X(WORDS_FIRST)                                                                                                                     \
+	X(PUSH_FIRST)                                                                                                                      \
+	X(CLAIM_TO_ZERO)                                                                                                                   \
+	X(PLAIN_RECLAIM)                                                                                                                   \
+	X(NO_RETRY)                                                                                                                        \
+	X(POINTER_FREE)                                                                                                                    \
+	X(FREE_NOT_CLOSED)                                                                                                                 \
+	X(LEDGER_FIRST)                                                                                                                    \
+	X(NO_LOCK)                                                                                                                         \
+	X(HAND_OVER_BEFORE_CLEAR)                                                                                                          \
+	X(TRUST_SIZE)                                                                                                                      \
+	X(READ_TWICE)                                                                                                                      \
+	X(CHECK_THEN_MARK)                                                                                                                 \
+	X(NO_WORD_CHECK)                                                                                                                   \
+	X(GENERATION_RESET)                                                                                                                \
+	X(NO_INCARNATION)                                                                                                                  \
+	X(NO_GUARD)
+
+#define STEP_ENUM(x) STEP_##x,
+enum step { STEP_LIST(STEP_ENUM) STEP_COUNT };
+#define MUTANT_ENUM(x) MUTANT_##x,
+enum mutant { MUTANT_NONE, MUTANT_LIST(MUTANT_ENUM) MUTANT_COUNT };
+
+#ifdef SLAB_STEPS
+extern void (*step_hook)(enum step step);
+extern enum mutant step_mutant;
+extern const char *const step_names[STEP_COUNT];
+extern const char *const step_mutant_names[MUTANT_COUNT];
+#define STEP(x)                                                                                                                            \
+	do {                                                                                                                               \
+		if (step_hook)                                                                                                             \
+			step_hook(STEP_##x);                                                                                               \
+	} while (0)
+#define MUTANT(x) (step_mutant == MUTANT_##x)
+#else
+#define STEP(x) ((void)0)
+#define MUTANT(x) (0)
+#endif
+
+#endif
