@@ -90,6 +90,13 @@ enum {
 	LAYOUT_HOLDER_THREAD = 16,  /* plus the thread's number: its main or spare */
 };
 
+/* Flags of a cache (as SLABC_RECLAIM, SLABC_SHARED), and knob values that say "really none" where 0 means "by formula". */
+enum {
+	LAYOUT_CACHE_RECLAIM = 1,
+	LAYOUT_CACHE_SHARED = 2,
+};
+#define LAYOUT_KNOB_NONE 0xffffffffu
+
 /* One data segment, as part of the place space. */
 struct layout_segment {
 	/* First page, and how many.  W: slabd, before the arena is shown. R: all. */

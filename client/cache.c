@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Handles, and the sheaves that go between a process's threads, its barn and slabd.
+ *
+ * A handle stands for (session, cache, SLABC_NOWAIT or not) and is counted; it has one of 1,024 indexes of the process, by which threads
+ * find their sheaf.  Opening and closing are serial in a session (slabc.opening), so that a closing cannot overtake an opening on the socket.
+ *
+ * A sheaf changes hands by its holder word (I2), whole, with every word in it clear (I1).  Who hands a sheaf on leaves it busy, so that a revocation
+ * that comes too late meets it busy; who takes one makes it usable (sheaf_open()).
+ */
+#include "client/internal.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+	MAX_FULL = LAYOUT_MAX_SLOTS / 2,
+	REVOKED_TRIES = 20000, /* of 50 us: until slabd, should it die, is replaced */
+};
+
+static uint64_t indexes_used[CLIENT_MAX_HANDLES / 64]; /* library_lock */
+
+/* Sheaves */
+
+void
+sheaf_open(const struct slabc_cache *k, struct sheaf *s, uint32_t slot)
+{
+	atomic_write(&s->floor, 0);
+	/* Without sheaves every free is slow: it gives back at once. */
+	atomic_write(&s->limit, k->is_single ? 0 : atomic_read(&k->c->slots[slot].capacity));
+	atomic_write_release(&s->busy, 0);
+}
+
+int32_t
+sheaf_look(struct sheaf *s)
+{
+	int32_t n;
+
+	if (s == &no_sheaf)
+		return 0;
+	atomic_write(&s->busy, 1);
+	atomic_compiler_barrier();
+	n = atomic_read(&s->floor) == UINT32_MAX ? -1 : (int32_t)atomic_read(&s->size);
+	atomic_write_release(&s->busy, 0);
+	return n;
+}
+
+int32_t
+barn_get(struct slabc_cache *k, uint64_t *head, uint32_t holder, struct sheaf **sheafp)
+{
+	struct layout_slot *slots = k->c->slots;
+
+	for (uint32_t tries = 0; tries < LAYOUT_MAX_SLOTS; tries++) {
+		/* All of slots[] is mapped; a slot that slabd made this instant may be above n_slots as read here. */
+		int32_t i = barn_pop(head, slots, LAYOUT_MAX_SLOTS);
+		struct sheaf *s;
+
+		if (i < 0)
+			break;
+		STEP(BARN_TAKEN);
+		if (!barn_take(&slots[i], LAYOUT_HOLDER_BARN, holder))
+			continue;
+		s = mapping_sheaf(k->c, (uint32_t)i);
+		if (!s || atomic_read(&slots[i].cache) != k->v.cache || atomic_read(&s->size) > atomic_read(&slots[i].capacity)) {
+			barn_hand(&slots[i], LAYOUT_HOLDER_RETURNED);
+			continue;
+		}
+		sheaf_open(k, s, (uint32_t)i);
+		*sheafp = s;
+		return i;
+	}
+	return CLIENT_NO_SLOT;
+}
+
+/* Tells slabd, without waiting, when enough has been given back. */
+static void
+ring(struct slabc_cache *k)
+{
+	uint32_t n = atomic_add(&k->n_unrung, 1) + 1, ask = atomic_read(&k->ask);
+	union proto_request request = {.flush = {.cache = k->v.cache}};
+
+	if (n < CLIENT_BELL_SHEAVES && (uint64_t)n * k->capacity * k->v.object_bytes < CLIENT_BELL_BYTES)
+		return;
+	request.flush.n_sheaves = atomic_swap(&k->n_unrung, 0);
+	if (request.flush.n_sheaves == 0)
+		return;
+	atomic_write(&k->ask, ask > 1 ? ask / 2 : 1);
+	session_post(k->c, PROTO_OP_FLUSH, &request);
+}
+
+/* Busy for good: the sheaf may be handed on.  false: slabd revoked it and took it, or died at that. */
+static bool
+sheaf_shut(const struct layout_slot *slot, struct sheaf *s, uint32_t holder)
+{
+	static const struct timespec pause = {.tv_nsec = 50000};
+
+	for (uint32_t tries = 0; tries < REVOKED_TRIES; tries++) {
+		atomic_write(&s->busy, 1);
+		atomic_compiler_barrier();
+		if (atomic_read(&s->floor) != UINT32_MAX)
+			return true;
+		atomic_write_release(&s->busy, 0);
+		if (atomic_read(&slot->holder) != holder)
+			return false;
+		nanosleep(&pause, NULL);
+	}
+	return false;
+}
+
+bool
+barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
+{
+	struct layout_session_cache *shown = k->shown;
+	struct layout_slot *slots = k->c->slots;
+	uint32_t size;
+	bool is_kept;
+
+	if (!sheaf_shut(&slots[slot], s, holder))
+		return false;
+	size = atomic_read(&s->size);
+	is_kept = slots[slot].capacity == k->capacity &&
+		  (size > 0 ? !k->is_single && barn_count(atomic_read(&shown->full)) < k->max_full
+			    : barn_count(atomic_read(&shown->empty)) < k->max_empty);
+	if (is_kept) {
+		if (!barn_take(&slots[slot], holder, LAYOUT_HOLDER_BARN))
+			return false;
+		STEP(BARN_HANDED);
+		barn_push(size > 0 ? &shown->full : &shown->empty, slots, slot);
+		count_one(&shown->n_barn_puts);
+		return true;
+	}
+	if (!barn_take(&slots[slot], holder, LAYOUT_HOLDER_RETURNED))
+		return false;
+	STEP(FLUSH_HANDED);
+	barn_push(&shown->returned, slots, slot);
+	count_one(&shown->n_flushes);
+	ring(k);
+	return true;
+}
+
+/* Requests */
+
+static union proto_request
+refill_request(const struct slabc_cache *k, uint32_t n_sheaves, uint32_t capacity)
+{
+	union proto_request request = {.refill = {.cache = k->v.cache, .n_sheaves = n_sheaves, .capacity = capacity}};
+	unsigned cpu, node;
+
+	if (getcpu(&cpu, &node) == 0)
+		request.refill.node = node;
+	return request;
+}
+
+int
+cache_refill(struct slabc_cache *k, int64_t deadline)
+{
+	uint32_t ask = k->is_single ? 1 : atomic_read(&k->ask);
+	union proto_request request = refill_request(k, ask, 0);
+	union proto_reply reply;
+	int r;
+
+	if (k->is_nowait)
+		return session_refill_nowait(k->c, &request);
+	r = session_call(k->c, PROTO_OP_REFILL, &request, &reply, deadline);
+	if (r < 0)
+		return r;
+	if (reply.refill.n_sheaves == 0)
+		return error_set(ENOMEM, "slabd has no object of cache '%s' to give, and says no more", k->name);
+	count_one(&k->shown->n_refills);
+	atomic_write(&k->ask, ask * 2 < k->max_ask ? ask * 2 : k->max_ask);
+	return 0;
+}
+
+int
+cache_lend(struct slabc_cache *k, int64_t deadline)
+{
+	union proto_request request = refill_request(k, 0, 0);
+	union proto_reply reply;
+
+	return session_call(k->c, PROTO_OP_REFILL, &request, &reply, deadline);
+}
+
+int
+cache_prefill(struct slabc_cache *k, uint32_t n, uint32_t *slotp, int64_t deadline)
+{
+	union proto_request request = refill_request(k, 1, n);
+	union proto_reply reply;
+	struct layout_slot *slot;
+	struct sheaf *s;
+	int r = session_call(k->c, PROTO_OP_REFILL, &request, &reply, deadline);
+
+	if (r < 0)
+		return r;
+	slot = &k->c->slots[reply.refill.slot];
+	/* order: HOLDER acquire - pairs with slabd's barn_hand() of the sheaf it filled */
+	if (atomic_read_acquire(&slot->holder) != LAYOUT_HOLDER_APP)
+		return error_set(EIO, "slabd names a sheaf, slot %u, that it has not given", reply.refill.slot);
+	s = mapping_sheaf(k->c, reply.refill.slot);
+	if (!s || slot->cache != k->v.cache || atomic_read(&s->size) < n || atomic_read(&s->size) > slot->capacity)
+		return error_set(EIO, "slabd gave a sheaf, slot %u, without %u objects", reply.refill.slot, n);
+	count_one(&k->shown->n_refills);
+	*slotp = reply.refill.slot;
+	return 0;
+}
+
+/* Handles */
+
+/* library_lock held. */
+static int
+take_index(uint32_t *indexp)
+{
+	for (uint32_t i = 0; i < CLIENT_MAX_HANDLES / 64; i++) {
+		if (~indexes_used[i] != 0) {
+			uint32_t bit = (uint32_t)__builtin_ctzll(~indexes_used[i]);
+
+			indexes_used[i] |= UINT64_C(1) << bit;
+			*indexp = i * 64 + bit;
+			return 0;
+		}
+	}
+	return error_set(ENOSPC, "this process has its %d open caches: close some", CLIENT_MAX_HANDLES);
+}
+
+void
+handle_free(struct slabc_cache *k)
+{
+	indexes_used[k->v.index / 64] &= ~(UINT64_C(1) << (k->v.index % 64));
+	free(k);
+}
+
+/* Fills in what slabd answered. */
+static int
+handle_init(struct slabc_cache *k, struct slabc *c, const char *name, const struct proto_cache_open_reply *reply)
+{
+	uint32_t id = reply->cache, recip = id ? atomic_read(&c->caches[id].recip) : 0;
+	uint64_t sheaf_total;
+
+	if (reply->object_bytes == 0 || recip != ((UINT64_C(1) << 32) + reply->object_bytes - 1) / reply->object_bytes)
+		return error_set(EPROTO, "slabd describes cache '%s' in two ways", name);
+	k->v = (struct sheaf_view){.base = c->base, .span = c->span, .pages = c->pages, .words = c->words, .recip = recip, .me = c->me,
+		.object_bytes = reply->object_bytes, .cache = (uint16_t)id};
+	k->v.birth = WORD_GENERATION_ONE + c->me + (reply->flags & SLABC_SHARED ? WORD_SHARED : WORD_OWNED);
+	k->c = c;
+	k->shown = &c->session_caches[id];
+	k->flags = reply->flags;
+	k->is_single = reply->capacity == 0;
+	k->capacity = k->is_single ? 1 : reply->capacity;
+	sheaf_total = (uint64_t)k->capacity * reply->object_bytes;
+	k->max_full = reply->max_cached / sheaf_total < MAX_FULL ? (uint32_t)(reply->max_cached / sheaf_total) : MAX_FULL;
+	k->max_ask = k->max_full / 4 < CLIENT_MAX_ASK ? k->max_full / 4 : CLIENT_MAX_ASK;
+	if (k->max_full == 0)
+		k->max_full = 1;
+	if (k->max_ask == 0)
+		k->max_ask = 1;
+	k->max_empty = k->is_single ? 1 : k->max_full > CLIENT_MIN_EMPTY ? k->max_full : CLIENT_MIN_EMPTY;
+	k->ask = 1;
+	strncpy(k->name, name, sizeof(k->name) - 1);
+	return 0;
+}
+
+/* opening held.  Finds or makes the handle for slabd's answer, and counts it. */
+static int
+handle_get(struct slabc *c, const char *name, const struct proto_cache_open_reply *reply, bool is_nowait, struct slabc_cache **kp)
+{
+	struct slabc_cache *k, *fresh = calloc(1, sizeof(*fresh));
+	int r;
+
+	if (!fresh)
+		return error_set(ENOMEM, "no memory for a handle of cache '%s'", name);
+	r = handle_init(fresh, c, name, reply);
+	if (r < 0) {
+		free(fresh);
+		return r;
+	}
+	fresh->is_nowait = is_nowait;
+	pthread_mutex_lock(&library_lock);
+	for (k = c->handles[reply->cache]; k && k->is_nowait != is_nowait; k = k->next)
+		;
+	if (!k) {
+		r = take_index(&fresh->v.index);
+		if (r == 0) {
+			k = fresh;
+			fresh = NULL;
+			k->next = c->handles[reply->cache];
+			c->handles[reply->cache] = k;
+		}
+	}
+	if (k) {
+		k->n_opens++;
+		*kp = k;
+	}
+	pthread_mutex_unlock(&library_lock);
+	free(fresh);
+	return r;
+}
+
+static int
+copy_options(union proto_request *request, const char *name, size_t size, const struct slabc_cache_options *opt)
+{
+	struct slabc_cache_options o = SLABC_CACHE_OPTIONS_INIT;
+	struct proto_cache_open_request *q = &request->cache_open;
+
+	if (opt) {
+		int r = options_read(&o, sizeof(o), opt);
+
+		if (r < 0)
+			return r;
+	}
+	if (!name || !*name)
+		return error_set(EINVAL, "name of a cache: 1 to %zu bytes", sizeof(q->name) - 1);
+	if (strlen(name) >= sizeof(q->name))
+		return error_set(ENAMETOOLONG, "name of a cache: %zu bytes, at most %zu", strlen(name), sizeof(q->name) - 1);
+	strcpy(q->name, name);
+	q->size = size;
+	q->align = o.align;
+	q->flags = o.flags;
+	q->sheaf_capacity = o.sheaf_capacity;
+	q->sheaf_round_up = o.sheaf_round_up;
+	q->barn_full = o.barn_full;
+	q->min_partial = o.min_partial;
+	q->min_order = o.min_order;
+	q->max_order = o.max_order;
+	q->min_objects = o.min_objects;
+	q->max_cached = o.max_cached;
+	return 0;
+}
+
+/* Only from inside. */
+static int
+cache_open(struct slabc *c, const char *name, size_t size, const struct slabc_cache_options *opt, struct slabc_cache **kp)
+{
+	union proto_request request = {0};
+	union proto_reply reply;
+	int r = session_writable(c);
+
+	if (r == 0)
+		r = copy_options(&request, name, size, opt);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&c->opening);
+	r = session_call(c, PROTO_OP_CACHE_OPEN, &request, &reply, session_deadline(c));
+	if (r == 0)
+		r = handle_get(c, name, &reply.cache_open, request.cache_open.flags & SLABC_NOWAIT, kp);
+	pthread_mutex_unlock(&c->opening);
+	return r;
+}
+
+int
+slabc_cache_open(struct slabc *c, const char *name, size_t size, const struct slabc_cache_options *opt, struct slabc_cache **kp)
+{
+	int error = errno, r;
+
+	if (!thread_enter(NULL))
+		return error_set(EAGAIN, "slabc_cache_open() in a signal handler that interrupted the library");
+	r = cache_open(c, name, size, opt, kp);
+	thread_leave();
+	if (r == 0)
+		errno = error;
+	return r;
+}
+
+int
+cache_own(struct slabc *c, uint32_t id, struct slabc_cache **kp)
+{
+	/* order: OWN acquire - the handle is complete */
+	struct slabc_cache *k = atomic_read_acquire(&c->own[id]), *unset = NULL;
+	char name[sizeof(c->caches[0].name)];
+	int r;
+
+	if (k) {
+		*kp = k;
+		return 0;
+	}
+	memcpy(name, c->caches[id].name, sizeof(name));
+	name[sizeof(name) - 1] = '\0';
+	r = cache_open(c, name, 0, NULL, &k);
+	if (r < 0)
+		return r;
+	if (k->v.cache != id)
+		return error_set(EPROTO, "slabd has another cache '%s' than it shows", name);
+	/* order: OWN release - pairs with the read above */
+	if (!atomic_cas(&c->own[id], &unset, k)) {
+		pthread_mutex_lock(&library_lock);
+		k->n_opens--; /* another thread's opening of the same handle stands */
+		pthread_mutex_unlock(&library_lock);
+	}
+	*kp = k;
+	return 0;
+}
+
+/* Everything idle in the process barn goes back. */
+static void
+flush_list(struct slabc_cache *k, uint64_t *head)
+{
+	struct layout_slot *slots = k->c->slots;
+
+	for (uint32_t tries = 0; tries < LAYOUT_MAX_SLOTS; tries++) {
+		int32_t i = barn_pop(head, slots, LAYOUT_MAX_SLOTS);
+
+		if (i < 0)
+			return;
+		if (!barn_take(&slots[i], LAYOUT_HOLDER_BARN, LAYOUT_HOLDER_RETURNED))
+			continue;
+		STEP(FLUSH_HANDED);
+		barn_push(&k->shown->returned, slots, (uint32_t)i);
+		count_one(&k->shown->n_flushes);
+	}
+}
+
+/* library_lock held.  Takes the handle from its chain; true: it was the last of its cache. */
+static bool
+unchain(struct slabc_cache *k)
+{
+	struct slabc_cache **linkp = &k->c->handles[k->v.cache];
+
+	while (*linkp != k)
+		linkp = &(*linkp)->next;
+	*linkp = k->next;
+	return !k->c->handles[k->v.cache];
+}
+
+static void
+cache_close(struct slabc_cache *k)
+{
+	union proto_request request = {.cache_close = {.cache = k->v.cache}};
+	struct slabc *c = k->c;
+	bool is_own = c->own[k->v.cache] == k, is_last = false;
+	union proto_reply reply;
+
+	thread_drain_all(c, k);
+	pthread_mutex_lock(&library_lock);
+	if (--k->n_opens <= is_own) {
+		/* slabc_free_ref() in other threads may be at work on a handle of the session's own. */
+		for (struct thread_block *tb = library_threads; tb; tb = tb->next)
+			if (!is_own || tb == tls.block)
+				thread_drop(tb, k->v.index, false);
+		flush_list(k, &k->shown->full);
+		flush_list(k, &k->shown->empty);
+		if (!is_own) {
+			is_last = unchain(k);
+			handle_free(k);
+		}
+	}
+	pthread_mutex_unlock(&library_lock);
+	if (is_last)
+		session_call(c, PROTO_OP_CACHE_CLOSE, &request, &reply, session_deadline(c));
+}
+
+void
+slabc_cache_close(struct slabc_cache *k)
+{
+	struct slabc *c;
+	int error = errno;
+
+	if (!k || !thread_enter(k))
+		return;
+	c = k->c;
+	pthread_mutex_lock(&c->opening);
+	if (!c->is_forked) {
+		cache_close(k);
+	} else {
+		pthread_mutex_lock(&library_lock);
+		if (--k->n_opens == 0) {
+			unchain(k);
+			handle_free(k);
+		}
+		pthread_mutex_unlock(&library_lock);
+	}
+	pthread_mutex_unlock(&c->opening);
+	thread_leave();
+	errno = error;
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of libslabclient know of each other.
+ *
+ *   slabclient.c  sessions: open, close, fork, the sentence of the last error      session.c  requests over the socket
+ *   mapping.c     what slabd shows, mapped                                         cache.c    handles, refills, flushes
+ *   thread.c      a thread's sheaves, its slow paths, calls from signal handlers   bulk.c     many objects in one call, prefilled sheaves
+ *   ref.c         references                                                       block.c    thread blocks: first use, exit
+ *
+ * Locks, in the order in which they are taken: slabc.opening, library_lock, slabc.requests.  None is held by a thread that is not inside the
+ * library (tls.in_library), so a signal handler that finds its thread outside may take them, and one that finds it inside takes none.
+ * Calls here return 0 or a negative errno and have then set the sentence (error_set()).
+ */
+#ifndef SLAB_CLIENT_INTERNAL_H
+#define SLAB_CLIENT_INTERNAL_H
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/slabclient.h"
+#include "proto/proto.h"
+#include "shm/barn.h"
+#include "shm/layout.h"
+#include "shm/sheaf.h"
+
+enum {
+	CLIENT_MAX_HANDLES = 1024, /* open caches of a process */
+	CLIENT_MAX_THREADS = 65536,
+	CLIENT_MAX_DEFERRED = 64, /* frees that a thread's signal handlers may put off */
+	CLIENT_PORTION = 64,      /* objects that bulk calls treat at once */
+	CLIENT_MAX_ASK = 64,      /* sheaves of a refill */
+	CLIENT_BELL_SHEAVES = 16, /* sheaves given back between two doorbells */
+	CLIENT_BELL_BYTES = 256 * 1024,
+	CLIENT_MIN_EMPTY = 64, /* empty sheaves that a process barn keeps at any rate */
+	CLIENT_NO_SLOT = -1,
+};
+
+#define CLIENT_FOR_EVER INT64_MAX
+
+/* One session. */
+struct slabc {
+	struct slabc *next; /* library_lock */
+	/* 1 after the socket ended; 1 in a forked child. Set once, read anywhere. */
+	uint32_t is_dead;
+	uint32_t is_forked;
+	bool is_readonly;
+	int fd;
+	int timeout_ms;
+	uint32_t me; /* owner slot */
+	uint32_t id; /* what slabctl shows */
+	uint32_t last_id; /* of requests; guarded by requests */
+	pthread_mutex_t requests;
+	pthread_mutex_t opening; /* held over the opening and closing of handles */
+
+	/* Mappings (mapping.c), NULL or 0 where there is none. */
+	void *range;
+	uint64_t range_bytes;
+	char *base;
+	uint64_t span; /* bytes of place space */
+	const struct layout_arena *arena;
+	uint64_t arena_bytes;
+	const struct layout_cache *caches;
+	const struct layout_page *pages;
+	uint32_t *words;
+	uint64_t words_bytes;
+	uint64_t n_words;
+	struct layout_session *session;
+	uint64_t session_bytes;
+	struct layout_session_cache *session_caches;
+	struct layout_slot *slots;
+
+	/* Handles by cache id: the first of a chain (library_lock); and the one that slabc_free_ref() keeps (written once). */
+	struct slabc_cache *handles[LAYOUT_MAX_CACHES];
+	struct slabc_cache *own[LAYOUT_MAX_CACHES];
+	/* SLABC_NOWAIT refills on their way, by cache id: NOWAIT_, or what came of the last (a positive errno). requests */
+	int nowait[LAYOUT_MAX_CACHES];
+};
+
+/* A handle.  All but the counts is written before it is shown. */
+struct slabc_cache {
+	struct sheaf_view v; /* first: the hot path */
+	struct slabc *c;
+	struct layout_session_cache *shown; /* process barn and counters */
+	struct slabc_cache *next;           /* chain of its cache id; library_lock */
+	uint32_t n_opens;                   /* library_lock */
+	uint32_t flags;
+	uint32_t capacity; /* of a sheaf */
+	bool is_single;    /* no sheaves: an object is asked for and given back by itself */
+	bool is_nowait;
+	uint32_t max_full;  /* sheaves with objects that the process barn keeps */
+	uint32_t max_empty; /* and without */
+	uint32_t max_ask;
+	/* Sheaves to ask for next; sheaves given back since the last doorbell.  Any thread. */
+	uint32_t ask;
+	uint32_t n_unrung;
+	char name[48];
+};
+
+struct slabc_sheaf {
+	struct slabc_cache *k;
+	struct sheaf *sheaf;
+	uint32_t slot;
+};
+
+/* What a thread has of a cache, beside its main sheaf. k NULL: nothing. */
+struct thread_cache {
+	struct slabc_cache *k;
+	struct sheaf *spare; /* NULL: none */
+	int32_t main_slot;   /* CLIENT_NO_SLOT: main is the sentinel */
+	int32_t spare_slot;
+};
+
+struct thread_deferred {
+	struct slabc_cache *k;
+	void *p;
+};
+
+/* One thread.  Its own but for library_lock's part: list, and records of handles that are being closed. */
+struct thread_block {
+	struct sheaf *main[CLIENT_MAX_HANDLES]; /* by handle; never NULL */
+	struct thread_cache cache[CLIENT_MAX_HANDLES];
+	struct thread_deferred deferred[CLIENT_MAX_DEFERRED];
+	uint32_t n_deferred;
+	uint32_t number;   /* holder is LAYOUT_HOLDER_THREAD + this */
+	uint32_t n_caches; /* records at and above this are unused */
+	struct thread_block *next, **linkp;
+};
+
+/* Initial-exec: a handler's first use must not find the dynamic linker allocating. */
+struct thread_local_state {
+	struct sheaf *const *main; /* the block's, or the sentinels */
+	struct thread_block *block;
+	uint32_t in_library;
+};
+extern __thread struct thread_local_state tls __attribute__((tls_model("initial-exec")));
+
+/* Sheaf of those who have none: nothing can be popped or pushed. */
+extern struct sheaf no_sheaf;
+extern struct sheaf *const no_sheaves[CLIENT_MAX_HANDLES];
+
+/* Guards the list of sessions, handles, thread blocks and their numbers.  Never held while waiting for slabd. */
+extern pthread_mutex_t library_lock;
+extern struct slabc *library_sessions;
+extern struct thread_block *library_threads;
+
+/* slabclient.c */
+int error_set(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* For pointer calls: errno and NULL from a negative errno. */
+void *error_null(int r);
+/* Fails with ENOTCONN in a forked child. */
+int session_usable(const struct slabc *c);
+int session_writable(const struct slabc *c);
+
+/* Copies the caller's options, whose struct may be older or newer than ours. */
+int options_read(void *to, size_t size, const void *from);
+
+/* session.c */
+int64_t session_now_ns(void);
+int64_t session_deadline(const struct slabc *c);
+int session_connect(struct slabc *c, const char *path, int64_t deadline);
+/* Sends and waits for the reply.  fds, n_fdsp as in channel_recv(), NULL: none. */
+int session_call(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int64_t deadline);
+int session_call_fds(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int *fds,
+	unsigned *n_fdsp, int64_t deadline);
+/* Sends what wants no reply; what cannot go at once is not sent. */
+void session_post(struct slabc *c, enum proto_op op, const union proto_request *request);
+/* A refill that is not waited for.  0: look into the process barn, one has come; -EAGAIN: on its way; or what came of the last one. */
+int session_refill_nowait(struct slabc *c, const union proto_request *request);
+
+/* mapping.c */
+int mapping_attach(struct slabc *c, const struct proto_attach_reply *reply, int *fds, unsigned n_fds);
+void mapping_drop_session(struct slabc *c);
+void mapping_drop(struct slabc *c);
+/* The sheaf of a slot; NULL: what is shown of it makes no sense. */
+struct sheaf *mapping_sheaf(const struct slabc *c, uint32_t slot);
+
+/* block.c */
+/* The calling thread is inside from here on.  false: it was already, or is in the midst of k's main sheaf: a nested call.  k may be NULL. */
+bool thread_enter(const struct slabc_cache *k);
+void thread_leave(void);
+/* The calling thread's block and its record of k, made if need be. */
+int thread_get(struct slabc_cache *k, struct thread_block **tbp);
+/* library_lock held: the thread's sheaves of handle i go to the process barn, or are forgotten. */
+void thread_drop(struct thread_block *tb, uint32_t i, bool is_forgotten);
+/* Puts a free off.  false: no room. */
+bool thread_defer(struct thread_block *tb, struct slabc_cache *k, void *p);
+/* Makes the frees that the thread's handlers put off; those that any thread's put off: of k, or, k NULL, of c.  Only from inside. */
+void thread_drain(struct thread_block *tb);
+void thread_drain_all(const struct slabc *c, const struct slabc_cache *k);
+/* library_lock held: in a forked child. */
+void thread_forget_all(void);
+int thread_key_make(void);
+
+/* cache.c: sheaves between the thread, the process barn and slabd */
+/* Takes the newest sheaf off one of the lists for holder, ready for use; CLIENT_NO_SLOT: there is none. */
+int32_t barn_get(struct slabc_cache *k, uint64_t *head, uint32_t holder, struct sheaf **sheafp);
+/* Hands on a sheaf that `holder` holds and that is no longer used. false: slabd has it. */
+bool barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
+/* Puts a taken sheaf into the state in which it may be used. */
+void sheaf_open(const struct slabc_cache *k, struct sheaf *s, uint32_t slot);
+/* Objects in a sheaf of one's own; -1: revoked. */
+int32_t sheaf_look(struct sheaf *s);
+/* library_lock held: the handle is in no chain and with no thread. */
+void handle_free(struct slabc_cache *k);
+/* Gets objects into the process barn. */
+int cache_refill(struct slabc_cache *k, int64_t deadline);
+/* Gets an empty sheaf into the process barn. */
+int cache_lend(struct slabc_cache *k, int64_t deadline);
+/* A sheaf with n objects, for the application. */
+int cache_prefill(struct slabc_cache *k, uint32_t n, uint32_t *slotp, int64_t deadline);
+/* The handle with which slabc_free_ref() frees objects of a cache. */
+int cache_own(struct slabc *c, uint32_t id, struct slabc_cache **kp);
+
+/* thread.c: slow paths */
+void *thread_alloc_slow(struct slabc_cache *k);
+void thread_free_slow(struct slabc_cache *k, void *p);
+/* Makes the thread's main sheaf hold an object, or have room for one. Only from inside. */
+int thread_fetch(struct slabc_cache *k, struct thread_block *tb, uint32_t *n_droppedp, int64_t deadline);
+int thread_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t deadline);
+/* One object by the slow path; frees by pointer, faults reported. Only from inside. */
+int thread_alloc_one(struct slabc_cache *k, struct thread_block *tb, int64_t deadline, void **pp);
+int thread_free_one(struct slabc_cache *k, struct thread_block *tb, void *p, int64_t deadline);
+/* Frees what a reference stands for, whose word is `word`.  -ESTALE, -EINVAL as slabc_free_ref(). */
+int thread_free_exact(struct slabc_cache *k, struct thread_block *tb, uint32_t place, uint32_t *word, uint32_t generation, int64_t deadline);
+/* Entries that a sheaf of the thread takes; 0: revoked, or none. */
+uint32_t thread_limit(const struct slabc_cache *k, const struct sheaf *s);
+/* After a free into main: a cache without sheaves gives it back at once. */
+int thread_settle(struct slabc_cache *k, struct thread_block *tb, int64_t deadline);
+/* Drops the top entry of a sheaf if its word is owned; false: there is none such. */
+bool thread_drop_top(struct slabc_cache *k, struct sheaf *s);
+
+enum fault { FAULT_NONE, FAULT_DOUBLE = 1, FAULT_WILD = 2, FAULT_MISALIGNED = 3, FAULT_REFUSED = 4 };
+/* Counts and reports a bad free; -EINVAL. */
+int thread_fault(struct slabc_cache *k, enum fault kind, const void *p);
+
+static inline uint32_t
+thread_holder(const struct thread_block *tb)
+{
+	return LAYOUT_HOLDER_THREAD + tb->number;
+}
+
+/* Counters for show: racing threads may lose one. */
+static inline void
+count_one(uint64_t *counter)
+{
+	atomic_write(counter, atomic_read(counter) + 1);
+}
+
+#endif

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests of a session: one packet out, one packet back.
+ *
+ * One request is under way at a time (slabc.requests); its reply is known by its id.  A request that was given up leaves a late reply, which is
+ * skipped when the next one looks for its own; what a skipped refill brought lies in the process barn already, and a late prefilled sheaf is given
+ * back.  The two kinds whose late reply matters carry it in their id: bits 31 and 30, and the cache.
+ *
+ * The socket never blocks; waiting is poll() up to the deadline.  Its end marks the session dead for good: what needs slabd then says
+ * ENOTCONN, what does not goes on.
+ */
+#include "client/internal.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "proto/channel.h"
+#include "proto/codec.h"
+
+enum {
+	NOWAIT_IDLE = 0,
+	NOWAIT_SENT = -1,
+	NOWAIT_CAME = -2,
+};
+
+#define ID_NOWAIT 0x80000000u
+#define ID_PREFILL 0x40000000u
+#define ID_CACHE_SHIFT 21
+#define ID_CACHE_MASK (LAYOUT_MAX_CACHES - 1u)
+#define ID_COUNT_MASK ((1u << ID_CACHE_SHIFT) - 1)
+
+#define PACKET_BYTES 2048 /* no reply that a library asks for is larger */
+
+int64_t
+session_now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t
+session_deadline(const struct slabc *c)
+{
+	return c->timeout_ms < 0 ? CLIENT_FOR_EVER : session_now_ns() + (int64_t)c->timeout_ms * 1000000;
+}
+
+static int
+timed_out(const struct slabc *c, const char *what)
+{
+	return error_set(ETIMEDOUT, "%s took longer than timeout_ms %d: slabd is busy or stopped; raise struct slabc_options' timeout_ms",
+		what, c->timeout_ms);
+}
+
+static int
+connection_lost(struct slabc *c)
+{
+	atomic_write(&c->is_dead, 1);
+	return error_set(ENOTCONN, "the connection to slabd has ended: it was stopped or has restarted; close this session and open a new one");
+}
+
+/* Waits for the socket. */
+static int
+wait_for(struct slabc *c, short events, int64_t deadline, const char *what)
+{
+	for (;;) {
+		struct pollfd p = {.fd = c->fd, .events = events};
+		int64_t left_ms = -1;
+		int r;
+
+		if (deadline != CLIENT_FOR_EVER) {
+			left_ms = (deadline - session_now_ns() + 999999) / 1000000;
+			if (left_ms <= 0)
+				left_ms = 0;
+			if (left_ms > INT_MAX)
+				left_ms = INT_MAX;
+		}
+		r = poll(&p, 1, (int)left_ms);
+		if (r > 0)
+			return 0;
+		if (r == 0 && left_ms == 0)
+			return timed_out(c, what);
+		if (r < 0 && errno != EINTR)
+			return error_set(errno, "poll: %s", strerror(errno));
+	}
+}
+
+int
+session_connect(struct slabc *c, const char *path, int64_t deadline)
+{
+	static const struct timespec pause = {.tv_nsec = 1000000};
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+	if (strlen(path) >= sizeof(address.sun_path))
+		return error_set(EINVAL, "socket path of %zu bytes: at most %zu fit an address", strlen(path), sizeof(address.sun_path) - 1);
+	strcpy(address.sun_path, path);
+	c->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (c->fd < 0)
+		return error_set(errno, "socket: %s", strerror(errno));
+	while (connect(c->fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
+		int error = errno;
+
+		if (error == EINTR)
+			continue;
+		if (error != EAGAIN) /* backlog full: no poll() tells when it is not */
+			return error_set(error, "%.200s: %s%s", path, strerror(error),
+				error == ENOENT || error == ECONNREFUSED ? "; is slabd running, and is $SLABD_SOCKET right?" : "");
+		if (session_now_ns() >= deadline)
+			return timed_out(c, "connecting");
+		nanosleep(&pause, NULL);
+	}
+	return 0;
+}
+
+static int
+lock_requests(struct slabc *c, int64_t deadline)
+{
+	struct timespec until = {.tv_sec = deadline / 1000000000, .tv_nsec = deadline % 1000000000};
+
+	if (deadline == CLIENT_FOR_EVER)
+		pthread_mutex_lock(&c->requests);
+	else if (pthread_mutex_clocklock(&c->requests, CLOCK_MONOTONIC, &until) != 0)
+		return timed_out(c, "waiting for another thread's request");
+	return 0;
+}
+
+static uint32_t
+next_id(struct slabc *c)
+{
+	c->last_id = c->last_id % ID_COUNT_MASK + 1;
+	return c->last_id;
+}
+
+/* Sends a request.  -EAGAIN, without a sentence: flags say MSG_DONTWAIT and there is no room. */
+static int
+send_request(struct slabc *c, enum proto_op op, uint32_t id, const union proto_request *request, bool is_waiting, int64_t deadline)
+{
+	unsigned char packet[PACKET_BYTES];
+	int n = proto_pack_request(packet, sizeof(packet), op, id, request), r;
+
+	if (n < 0)
+		return error_set(EINVAL, "a field of %s is over its limit", proto_op_name(op));
+	for (;;) {
+		r = channel_send(c->fd, packet, (size_t)n, NULL, 0, MSG_DONTWAIT);
+		if (r == 0)
+			return 0;
+		if (r != -EAGAIN)
+			return connection_lost(c);
+		if (!is_waiting)
+			return -EAGAIN;
+		r = wait_for(c, POLLOUT, deadline, proto_op_name(op));
+		if (r < 0)
+			return r;
+	}
+}
+
+/* A reply that nobody waits for any more. requests held. */
+static void
+skip_reply(struct slabc *c, const void *packet, size_t n, uint32_t id)
+{
+	uint32_t cache = id >> ID_CACHE_SHIFT & ID_CACHE_MASK, unused;
+	char sentence[PROTO_SENTENCE_BYTES];
+	enum proto_status status;
+	union proto_reply reply;
+
+	if ((id & (ID_NOWAIT | ID_PREFILL)) == 0)
+		return;
+	if (proto_unpack_reply(packet, n, PROTO_OP_REFILL, &unused, &status, &reply, sentence, sizeof(sentence)) < 0)
+		status = PROTO_STATUS_IO;
+	if (id & ID_NOWAIT) {
+		c->nowait[cache] = status == PROTO_STATUS_OK ? NOWAIT_CAME : -proto_status_errno(status);
+	} else if (status == PROTO_STATUS_OK && mapping_sheaf(c, reply.refill.slot)) {
+		if (barn_take(&c->slots[reply.refill.slot], LAYOUT_HOLDER_APP, LAYOUT_HOLDER_RETURNED))
+			barn_push(&c->session_caches[cache].returned, c->slots, reply.refill.slot);
+	}
+}
+
+/* Receives until the reply to id is there, or, id 0, until there is no packet: -EAGAIN. */
+static int
+receive_reply(struct slabc *c, enum proto_op op, uint32_t id, union proto_reply *reply, int *fds, unsigned *n_fdsp, int64_t deadline)
+{
+	unsigned char packet[PACKET_BYTES];
+	char sentence[PROTO_SENTENCE_BYTES];
+	unsigned room = n_fdsp ? *n_fdsp : 0;
+	enum proto_status status;
+	uint32_t id_here;
+	ssize_t n;
+	int r;
+
+	for (;;) {
+		if (n_fdsp)
+			*n_fdsp = room;
+		n = channel_recv(c->fd, packet, sizeof(packet), fds, n_fdsp, MSG_DONTWAIT);
+		if (n == -EAGAIN) {
+			if (id == 0)
+				return -EAGAIN;
+			r = wait_for(c, POLLIN, deadline, proto_op_name(op));
+			if (r < 0)
+				return r;
+			continue;
+		}
+		if (n == -EMFILE)
+			return error_set(EMFILE, "slabd's segments need %u descriptors: raise RLIMIT_NOFILE", room);
+		if (n == -EMSGSIZE) /* no reply of ours */
+			continue;
+		if (n <= 0)
+			return connection_lost(c);
+		r = proto_unpack_reply(packet, (size_t)n, op, &id_here, &status, reply, sentence, sizeof(sentence));
+		if (id_here == id && id != 0)
+			break;
+		skip_reply(c, packet, (size_t)n, id_here);
+		for (unsigned i = 0; n_fdsp && i < *n_fdsp; i++)
+			close(fds[i]);
+	}
+	if (r == 0 && status == PROTO_STATUS_OK)
+		return 0;
+	for (unsigned i = 0; n_fdsp && i < *n_fdsp; i++)
+		close(fds[i]);
+	if (n_fdsp)
+		*n_fdsp = 0;
+	if (r < 0)
+		return error_set(EPROTO, "slabd's answer makes no sense: %s", sentence);
+	return error_set(-proto_status_errno(status), "%s", sentence);
+}
+
+int
+session_call_fds(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int *fds, unsigned *n_fdsp,
+	int64_t deadline)
+{
+	uint32_t id;
+	int r;
+
+	if (atomic_read(&c->is_dead))
+		return connection_lost(c);
+	r = lock_requests(c, deadline);
+	if (r < 0)
+		return r;
+	id = next_id(c);
+	if (op == PROTO_OP_REFILL && request->refill.capacity > 0)
+		id |= ID_PREFILL | request->refill.cache << ID_CACHE_SHIFT;
+	r = send_request(c, op, id, request, true, deadline);
+	if (r == 0) {
+		STEP(REFILL_SENT);
+		r = receive_reply(c, op, id, reply, fds, n_fdsp, deadline);
+	}
+	pthread_mutex_unlock(&c->requests);
+	return r;
+}
+
+int
+session_call(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int64_t deadline)
+{
+	return session_call_fds(c, op, request, reply, NULL, NULL, deadline);
+}
+
+void
+session_post(struct slabc *c, enum proto_op op, const union proto_request *request)
+{
+	if (!atomic_read(&c->is_dead))
+		send_request(c, op, 0, request, false, 0);
+}
+
+int
+session_refill_nowait(struct slabc *c, const union proto_request *request)
+{
+	int *statep = &c->nowait[request->refill.cache];
+	union proto_reply reply;
+	int r;
+
+	if (atomic_read(&c->is_dead))
+		return connection_lost(c);
+	if (pthread_mutex_trylock(&c->requests) != 0)
+		return error_set(EAGAIN, "nothing is cached, and another thread's request to slabd is under way");
+	r = receive_reply(c, PROTO_OP_REFILL, 0, &reply, NULL, NULL, 0);
+	if (r == -EAGAIN && *statep == NOWAIT_CAME) {
+		*statep = NOWAIT_IDLE;
+		r = 0;
+	} else if (r == -EAGAIN && *statep > 0) {
+		r = error_set(*statep, "slabd could not refill the cache: %s", strerror(*statep));
+		*statep = NOWAIT_IDLE;
+	} else if (r == -EAGAIN) {
+		uint32_t id = next_id(c) | ID_NOWAIT | request->refill.cache << ID_CACHE_SHIFT;
+
+		if (*statep == NOWAIT_IDLE) {
+			r = send_request(c, PROTO_OP_REFILL, id, request, false, 0);
+			if (r == 0)
+				*statep = NOWAIT_SENT;
+		}
+		if (r == 0 || r == -EAGAIN)
+			r = error_set(EAGAIN, "nothing is cached; a refill is on its way");
+	}
+	pthread_mutex_unlock(&c->requests);
+	return r;
+}

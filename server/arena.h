@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Arena: one named space of objects: its segments, word table, page map, ledger, caches and sessions.
+ *
+ * Lock ranks, in acquisition order: registry, sessions, session work (session.h), list_lock (node.h), then ledger, pages and words, which
+ * are leaves.  A request on a session holds `sessions` for reading; only the appearance and the end of a session take it for writing.
+ */
+#ifndef SLAB_SERVER_ARENA_H
+#define SLAB_SERVER_ARENA_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "server/pages.h"
+#include "server/slab.h"
+#include "server/topology.h"
+#include "server/words.h"
+#include "shm/layout.h"
+
+struct session;
+
+enum arena_page_kind { ARENA_PAGES_AUTO, ARENA_PAGES_HUGE, ARENA_PAGES_4K };
+
+enum arena_profile { ARENA_PROFILE_DEFAULT, ARENA_PROFILE_KERNEL, ARENA_PROFILE_TINY };
+
+struct arena_options {
+	const char *name;
+	uint64_t limit_bytes;   /* of data pages committed at one time */
+	uint64_t reserve_bytes; /* committed at start and kept */
+	enum arena_page_kind page_kind;
+	enum arena_profile profile;
+};
+
+/* One data segment. */
+struct arena_segment {
+	struct arena *arena;
+	int fd;
+	int fd_readonly;
+	unsigned kind; /* LAYOUT_PAGES_ */
+	unsigned node;
+	uint32_t first_page;
+	uint32_t n_pages;
+	struct pages pages;
+};
+
+struct arena {
+	char name[64];
+	struct arena_options options;
+	struct topology topology;
+
+	int fd; /* arena segment, word table and ledger */
+	int fd_readonly;
+	int words_fd;
+	int words_fd_readonly;
+	int ledger_fd;
+	uint64_t bytes; /* of the arena segment */
+	uint64_t words_bytes;
+	uint64_t ledger_bytes;
+	struct layout_arena *head;
+	struct layout_cache *shown; /* by cache id */
+	struct layout_page *page_map;
+	uint32_t *words;
+
+	struct arena_segment segments[LAYOUT_MAX_SEGMENTS];
+	unsigned n_segments;
+	uint32_t n_pages;
+	uint64_t committed_bytes; /* atomic: of all segments */
+	uint64_t n_misplaced;     /* atomic: pages that were found on another node than asked for */
+	uint64_t n_shortages;     /* atomic: commits that the system refused */
+	char page_note[256];      /* what was wanted, what was got, what would change it; under ledger_lock */
+
+	pthread_mutex_t ledger_lock; /* the descriptors' free list */
+	struct slab *slabs;
+	uint32_t *bits;
+	uint32_t n_slabs; /* descriptors ever used; atomic */
+	uint32_t max_slabs;
+	uint32_t free_slab;
+	struct words words_runs;
+
+	pthread_mutex_t registry_lock;
+	struct cache *caches[LAYOUT_MAX_CACHES]; /* atomic: set once, by id */
+	unsigned n_caches;
+
+	pthread_rwlock_t sessions_lock;
+	struct session *first_session;
+	struct session *sessions[LAYOUT_MAX_CLIENTS + 1]; /* by client slot */
+	uint32_t next_client;
+	uint64_t n_sessions_ever;
+	uint64_t n_dead;
+	unsigned n_sessions;
+	uint32_t incarnations[LAYOUT_MAX_CLIENTS + 1];
+	uint8_t named[LAYOUT_MAX_CLIENTS + 1]; /* words may still name the dead session of this slot */
+	unsigned n_named;
+};
+
+/* Makes the arena's segments and commits its reserve.  0, or a negative errno with a sentence in why. */
+int arena_new(struct arena **arenap, const struct arena_options *options, char *why, size_t why_size);
+/* All sessions must be gone. NULL is ignored. */
+void arena_free(struct arena *arena);
+
+/* 2^order pages on the node, on the best kind of page there is; *pagep counts in the arena.  -ENOSPC: the arena's limit; -ENOMEM: the system's. */
+int arena_pages_alloc(struct arena *arena, unsigned node, unsigned order, uint32_t *pagep);
+void arena_pages_free(struct arena *arena, uint32_t page, unsigned order);
+
+
+static inline struct cache *
+arena_cache(struct arena *arena, uint64_t id)
+{
+	return id > 0 && id < LAYOUT_MAX_CACHES ? __atomic_load_n(&arena->caches[id], __ATOMIC_ACQUIRE) : NULL;
+}
+
+#endif

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Online audit (design.md, I7; tests/model/audit.pml): is each object of a cache in exactly one place?
+ *
+ * Under the cache's list_locks, so that no grant and no take-back of it runs: words, sheaves, words again.  An OUT object that is unowned at both
+ * looks, in the same generation, and in no sheaf between them is lost; one that then lies in two sheaves, or in a sheaf while the ledger says
+ * FREE or BARN or its word names somebody other than the sheaf's client, is doubled.  Both looks must lie nearer together than a generation takes
+ * to come round; else it is looked at again, and in the end undecided.
+ */
+#ifndef SLAB_SERVER_AUDIT_H
+#define SLAB_SERVER_AUDIT_H
+
+#include <stdint.h>
+
+#include "server/arena.h"
+
+struct audit {
+	uint64_t n_objects; /* = n_free + n_barn + n_out */
+	uint64_t n_out;
+	uint64_t n_free;
+	uint64_t n_barn;
+	uint64_t n_in_sheaves; /* OUT, unowned, in a sheaf */
+	uint64_t n_held;       /* OUT, named by a living session */
+	uint64_t n_orphans;    /* OUT, named by a dead one, or ORPHAN */
+	uint64_t n_lost;
+	uint64_t n_doubled;
+	uint64_t n_undecided;
+	uint64_t n_rounds;
+	uint64_t longest_window_ns; /* between both looks, where that decided */
+	uint64_t first_lost;        /* place + 1 */
+	uint64_t first_doubled;
+};
+
+/* cache NULL: all of the arena's, added up.  -ENOMEM.  Takes sessions_lock for reading. */
+int audit_run(struct arena *arena, struct cache *cache, struct audit *audit);
+
+#endif

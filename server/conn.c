@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/conn.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "proto/channel.h"
+#include "server/log.h"
+#include "server/reaper.h"
+#include "server/request.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+/* Packets handled before the other connections of the loop have their turn. */
+enum { PACKETS_A_TURN = 16, LOOK_AGAIN_S = 1 };
+
+static void
+conn_close_socket(struct conn *conn)
+{
+	if (conn->fd < 0)
+		return;
+	event_free(conn->readable);
+	event_free(conn->writable);
+	close(conn->fd);
+	conn->fd = -1;
+	conn->n_pending = 0;
+}
+
+static bool
+is_dead(const struct conn *conn)
+{
+	struct pollfd p = {.fd = conn->pidfd, .events = POLLIN};
+
+	return conn->pidfd >= 0 && poll(&p, 1, 0) == 1 && (p.revents & POLLIN);
+}
+
+static void
+reap(struct conn *conn)
+{
+	struct session *session = conn->session;
+
+	conn->session = NULL;
+	reaper_reap(session);
+}
+
+bool
+conn_end_session(struct conn *conn)
+{
+	if (!conn->session)
+		return true;
+	if (!is_dead(conn) && session_is_mapped_by_client(conn->session))
+		return false;
+	reap(conn);
+	return true;
+}
+
+/* The socket has ended. */
+static void
+end(struct conn *conn)
+{
+	struct timeval again = {LOOK_AGAIN_S, 0};
+
+	conn_close_socket(conn);
+	if (conn_end_session(conn)) {
+		conn_free(conn);
+		return;
+	}
+	conn->session->state = SESSION_DETACHED;
+	log_info("client %u (pid %d) has closed its socket and still maps its session: kept until it ends", conn->session->id, conn->peer.pid);
+	event_add(conn->again, &again);
+}
+
+static void
+on_died(evutil_socket_t fd, short what, void *ctx)
+{
+	struct conn *conn = ctx;
+
+	(void)fd;
+	(void)what;
+	if (conn->session)
+		reap(conn);
+	conn_free(conn);
+}
+
+static void
+on_again(evutil_socket_t fd, short what, void *ctx)
+{
+	struct timeval again = {LOOK_AGAIN_S, 0};
+	struct conn *conn = ctx;
+
+	(void)fd;
+	(void)what;
+	if (conn_end_session(conn))
+		conn_free(conn);
+	else
+		event_add(conn->again, &again);
+}
+
+static void
+on_readable(evutil_socket_t fd, short what, void *ctx)
+{
+	struct conn *conn = ctx;
+
+	(void)what;
+	for (int i = 0; i < PACKETS_A_TURN && conn->n_pending == 0; i++) {
+		unsigned char packet[PROTO_MAX_PACKET];
+		ssize_t n = channel_recv(fd, packet, sizeof packet, NULL, NULL, MSG_DONTWAIT);
+
+		if (n == -EAGAIN)
+			return;
+		if (n > 0 && request_handle(conn, packet, (size_t)n) == 0)
+			continue;
+		if (n == -EMSGSIZE || n == -EMFILE || n > 0) {
+			atomic_add(&conn->loop->slabd->n_bad_packets, 1);
+			log_warning("pid %d, uid %u: %s", conn->peer.pid, conn->peer.uid,
+				n > 0 ? "a packet that is none of the protocol's; the connection is closed" :
+					"a packet too long, or with descriptors nobody asked for; it is ignored");
+		}
+		if (n == -EMSGSIZE || n == -EMFILE)
+			continue;
+		end(conn);
+		return;
+	}
+}
+
+static void
+on_writable(evutil_socket_t fd, short what, void *ctx)
+{
+	struct conn *conn = ctx;
+	int r = channel_send(fd, conn->pending, conn->n_pending, NULL, 0, MSG_DONTWAIT);
+
+	(void)what;
+	if (r == -EAGAIN) {
+		event_add(conn->writable, NULL);
+		return;
+	}
+	conn->n_pending = 0;
+	if (r < 0)
+		end(conn);
+	else
+		event_add(conn->readable, NULL);
+}
+
+void
+conn_send(struct conn *conn, const void *buf, size_t n, const int *fds, unsigned n_fds)
+{
+	int r = channel_send(conn->fd, buf, n, fds, n_fds, MSG_DONTWAIT);
+
+	/* Only a peer that asks and does not read gets here; one with descriptors to come has lost its session then, and is told by the end. */
+	if (r != -EAGAIN)
+		return;
+	if (n_fds || !(conn->pending = realloc(conn->pending, n))) {
+		shutdown(conn->fd, SHUT_RDWR);
+		return;
+	}
+	memcpy(conn->pending, buf, n);
+	conn->n_pending = n;
+	event_del(conn->readable);
+	event_add(conn->writable, NULL);
+}
+
+int
+conn_watch_death(struct conn *conn)
+{
+	socklen_t length = sizeof conn->pidfd;
+
+	if (conn->pidfd >= 0)
+		return 0;
+	if (getsockopt(conn->fd, SOL_SOCKET, SO_PEERPIDFD, &conn->pidfd, &length) < 0) {
+		/* Before Linux 6.5: the process that has the number now; the peer still holds the socket, so it is the same one. */
+		conn->pidfd = (int)syscall(SYS_pidfd_open, conn->peer.pid, 0);
+		if (conn->pidfd < 0)
+			return -errno;
+	}
+	conn->died = event_new(conn->loop->base, conn->pidfd, EV_READ, on_died, conn);
+	if (!conn->died || event_add(conn->died, NULL) < 0)
+		return -ENOMEM;
+	return 0;
+}
+
+void
+conn_new(struct loop *loop, int fd)
+{
+	struct conn *conn = calloc(1, sizeof *conn);
+	socklen_t length = sizeof conn->peer;
+
+	if (!conn) {
+		close(fd);
+		return;
+	}
+	conn->loop = loop;
+	conn->fd = fd;
+	conn->pidfd = -1;
+	conn->readable = event_new(loop->base, fd, EV_READ | EV_PERSIST, on_readable, conn);
+	conn->writable = event_new(loop->base, fd, EV_WRITE, on_writable, conn);
+	conn->again = evtimer_new(loop->base, on_again, conn);
+	conn->next = loop->conns;
+	conn->prevp = &loop->conns;
+	if (conn->next)
+		conn->next->prevp = &conn->next;
+	loop->conns = conn;
+	atomic_add(&loop->n_conns, 1);
+	if (!conn->readable || !conn->writable || !conn->again || event_add(conn->readable, NULL) < 0 ||
+	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &conn->peer, &length) < 0)
+		conn_free(conn);
+}
+
+void
+conn_free(struct conn *conn)
+{
+	*conn->prevp = conn->next;
+	if (conn->next)
+		conn->next->prevp = conn->prevp;
+	atomic_add(&conn->loop->n_conns, -1u);
+	if (conn->fd >= 0) {
+		if (conn->readable)
+			event_free(conn->readable);
+		if (conn->writable)
+			event_free(conn->writable);
+		close(conn->fd);
+	}
+	if (conn->died)
+		event_free(conn->died);
+	if (conn->again)
+		event_free(conn->again);
+	if (conn->pidfd >= 0)
+		close(conn->pidfd);
+	free(conn->pending);
+	free(conn);
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Connection: a peer's socket, its session once it has attached, and how slabd learns of the peer's end.
+ *
+ *   socket's end, process dead (pidfd)                    -> reaped
+ *   socket's end or BYE, session segment no longer mapped -> reaped (exec, slabc_close)
+ *   socket's end, segment still mapped                    -> DETACHED: watched until one of the two above holds
+ *
+ * Death is what the kernel says, never a timer (I5): the timer of a detached session only asks again.
+ * Everything here runs in the connection's loop.
+ */
+#ifndef SLAB_SERVER_CONN_H
+#define SLAB_SERVER_CONN_H
+
+#include <sys/socket.h>
+
+#include "proto/proto.h"
+#include "server/session.h"
+#include "server/slabd.h"
+
+struct conn {
+	struct loop *loop;
+	struct conn *next;
+	struct conn **prevp;
+	int fd; /* -1: the socket has ended */
+	int pidfd;
+	struct ucred peer;
+	struct event *readable;
+	struct event *writable; /* while a reply waits for room */
+	struct event *died;
+	struct event *again; /* a detached session: look again */
+	bool has_hello;
+	struct session *session;
+	/* A reply the peer has not made room for; nothing more is read from it until it went. */
+	size_t n_pending;
+	unsigned char *pending;
+};
+
+/* Takes the descriptor over, also on failure. */
+void conn_new(struct loop *loop, int fd);
+
+/* At the end of the loop: the session is left as it is. */
+void conn_free(struct conn *conn);
+
+/* Sends a reply, or keeps it until there is room. */
+void conn_send(struct conn *conn, const void *buf, size_t n, const int *fds, unsigned n_fds);
+
+/* A pidfd of the peer, made once: 0 or a negative errno. */
+int conn_watch_death(struct conn *conn);
+
+/* The client says that it has unmapped its session: true if that is so; the session has ended then. */
+bool conn_end_session(struct conn *conn);
+
+#endif

@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/grant.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "shm/barn.h"
+
+/* Fresh objects a refill may carve: this share of what the cache has, but so many sheaves at least (speed-notes.md, 4.2). */
+enum { CARVE_SHARE = 64, CARVE_MIN_SHEAVES = 2, MAX_SHEAVES = 256 };
+
+/* One take-back under way. */
+struct take {
+	struct session *session;
+	struct cache *cache;
+	struct sheaf *sheaf;
+	struct node *node; /* whose lock is held */
+	struct node_sheaf *barn;
+	struct node *barn_node;
+	struct node_discard discard;
+};
+
+/* Holds the lock of the object's node, whichever was held before; false: no such object. */
+static bool
+take_lock(struct take *t, uint32_t place, struct slab_object *o)
+{
+	struct arena *arena = t->session->arena;
+
+	if (!slab_find(arena, t->cache, place, o))
+		return false;
+	if (t->node->index != arena->slabs[o->slab].node) {
+		node_unlock(t->node);
+		t->node = &t->cache->nodes[arena->slabs[o->slab].node];
+		node_lock(t->node);
+		/* The slab may have gone before its lock was held. */
+		return slab_find(arena, t->cache, place, o) && arena->slabs[o->slab].node == t->node->index;
+	}
+	return true;
+}
+
+/* The sheaf wins over its own client's name, and over nobody else's. */
+static bool
+take_clear_word(struct take *t, uint32_t *word)
+{
+	uint32_t w = atomic_read(word);
+
+	do {
+		uint32_t owner = word_owner(w);
+
+		if (owner != 0 && owner != t->session->client && !MUTANT(NO_WORD_CHECK))
+			return false;
+		STEP(TAKE_CHECKED);
+		if (!(w & WORD_LOW_MASK) || MUTANT(WORD_LEFT))
+			return true;
+	} while (!atomic_cas(word, &w, word_cleared(w)));
+	return true;
+}
+
+static void
+take_mark(struct take *t, uint32_t place, const struct slab_object *o)
+{
+	struct arena *arena = t->session->arena;
+
+	if (t->barn && t->node == t->barn_node) {
+		slab_set(arena, o->word, SLAB_BARN);
+		t->barn->place[t->barn->size++] = place;
+	} else {
+		node_put_free(arena, t->node, o->slab, o->word, &t->discard);
+	}
+}
+
+static void
+take_entry(struct take *t, uint32_t n)
+{
+	struct arena *arena = t->session->arena;
+	uint32_t place = atomic_read(&t->sheaf->entry[n]);
+	struct slab_object o;
+	bool is_good;
+
+	is_good = take_lock(t, place, &o) && take_clear_word(t, &arena->words[o.word]);
+	STEP(TAKE_CLEARED);
+	if (MUTANT(LEDGER_FIRST) && is_good && slab_get(arena, o.word) == SLAB_OUT) {
+		take_mark(t, place, &o);
+		STEP(TAKE_REMOVED);
+		atomic_write(&t->sheaf->size, n);
+		return;
+	}
+	atomic_write(&t->sheaf->size, n);
+	STEP(TAKE_REMOVED);
+	if (MUTANT(READ_TWICE) && is_good) {
+		place = atomic_read(&t->sheaf->entry[n]);
+		is_good = take_lock(t, place, &o);
+	}
+	if (is_good && slab_get(arena, o.word) == SLAB_OUT)
+		take_mark(t, place, &o);
+	else
+		session_fault(t->session, "a sheaf entry that is not its to give back");
+}
+
+#ifdef SLAB_STEPS
+/* The mutant CHECK_THEN_MARK: all entries checked, then all marked. */
+static void
+take_all_checks_first(struct take *t, uint32_t size)
+{
+	struct slab_object objects[LAYOUT_MAX_SHEAF];
+	bool is_good[LAYOUT_MAX_SHEAF];
+	uint32_t places[LAYOUT_MAX_SHEAF];
+
+	for (uint32_t i = 0; i < size; i++) {
+		places[i] = t->sheaf->entry[i];
+		is_good[i] = take_lock(t, places[i], &objects[i]) && slab_get(t->session->arena, objects[i].word) == SLAB_OUT;
+	}
+	atomic_write(&t->sheaf->size, 0);
+	for (uint32_t i = 0; i < size; i++)
+		if (is_good[i] && take_clear_word(t, &t->session->arena->words[objects[i].word]))
+			take_mark(t, places[i], &objects[i]);
+}
+#endif
+
+void
+grant_take_back(struct session *session, uint32_t slot, bool to_barn)
+{
+	uint32_t capacity = session->slots[slot].capacity, size;
+	struct take t = {
+		.session = session,
+		.cache = arena_cache(session->arena, session->slots[slot].cache),
+		.sheaf = session_sheaf(session, slot),
+	};
+
+	/* order: SHEAF_SIZE acquire - pairs with sheaf_push(): the entries below it */
+	size = atomic_read_acquire(&t.sheaf->size);
+	if (size > capacity) {
+		session_fault(session, "a sheaf larger than its capacity");
+		if (!MUTANT(TRUST_SIZE))
+			size = capacity;
+	}
+	STEP(TAKE_SIZED);
+	if (size == 0)
+		return;
+	t.node = &t.cache->nodes[0];
+	if (to_barn && t.cache->barn_full)
+		t.barn = malloc(sizeof *t.barn + capacity * sizeof t.barn->place[0]);
+	if (t.barn)
+		*t.barn = (struct node_sheaf){.capacity = capacity};
+	node_lock(t.node);
+	if (t.barn) {
+		struct slab_object o;
+
+		/* The barn of the node of its top entry; where that is full, the slabs. */
+		take_lock(&t, atomic_read(&t.sheaf->entry[size - 1]), &o);
+		t.barn_node = t.node->n_full < t.cache->barn_full ? t.node : NULL;
+	}
+#ifdef SLAB_STEPS
+	if (MUTANT(CHECK_THEN_MARK)) {
+		take_all_checks_first(&t, size);
+		size = 0;
+	}
+#endif
+	while (size > 0)
+		take_entry(&t, --size);
+	if (t.barn && t.barn->size) {
+		if (t.node != t.barn_node) {
+			node_unlock(t.node);
+			t.node = t.barn_node;
+			node_lock(t.node);
+		}
+		node_barn_put(t.node, t.barn);
+		t.barn = NULL;
+	}
+	t.node->n_sheaves_taken++;
+	node_unlock(t.node);
+	free(t.barn);
+	node_discard(session->arena, &t.discard);
+}
+
+/* Slots on one of the client's lists, as far as they are what the list says; bounded by slabd's own count. */
+static void
+take_list(struct session *session, struct cache *cache, uint64_t *head, uint32_t holder, bool to_barn)
+{
+	struct layout_slot *shown = session_slots(session);
+
+	for (uint32_t tries = 0; tries < session->n_slots; tries++) {
+		int32_t slot = barn_pop(head, shown, session->n_slots);
+
+		if (slot < 0)
+			return;
+		if (session->slots[slot].cache != cache->id) {
+			session_fault(session, "a slot of another cache on a list");
+			continue;
+		}
+		if (!barn_take(&shown[slot], holder, LAYOUT_HOLDER_SLABD))
+			continue;
+		grant_take_back(session, (uint32_t)slot, to_barn);
+		session_slot_put(session, (uint32_t)slot);
+	}
+}
+
+void
+grant_flush(struct session *session, struct cache *cache)
+{
+	take_list(session, cache, &session_cache(session, cache->id)->returned, LAYOUT_HOLDER_RETURNED, true);
+}
+
+void
+grant_close(struct session *session, struct cache *cache)
+{
+	struct layout_slot *shown = session_slots(session);
+
+	for (uint32_t slot = 0; slot < session->n_slots; slot++) {
+		if (session->slots[slot].cache != cache->id)
+			continue;
+		if (!barn_take(&shown[slot], LAYOUT_HOLDER_BARN, LAYOUT_HOLDER_SLABD) &&
+		    !barn_take(&shown[slot], LAYOUT_HOLDER_RETURNED, LAYOUT_HOLDER_SLABD))
+			continue;
+		grant_take_back(session, slot, true);
+		session_slot_put(session, slot);
+	}
+	/* Whatever the lists still name is in slabd's hands now. */
+	atomic_write(&session_cache(session, cache->id)->full, 0);
+	atomic_write(&session_cache(session, cache->id)->empty, 0);
+	atomic_write(&session_cache(session, cache->id)->returned, 0);
+}
+
+/* Every session that nobody works on just now, and this one. */
+static void
+for_each_session(struct session *mine, struct cache *cache, void (*visit)(struct session *session, struct cache *cache))
+{
+	visit(mine, cache);
+	for (struct session *s = mine->arena->first_session; s; s = s->next) {
+		if (s == mine || s->is_readonly || pthread_mutex_trylock(&s->work) != 0)
+			continue;
+		if (s->map && s->state != SESSION_DYING)
+			visit(s, cache);
+		pthread_mutex_unlock(&s->work);
+	}
+}
+
+static void
+call_in(struct session *session, struct cache *unused)
+{
+	(void)unused;
+	for (uint32_t id = 1; id < LAYOUT_MAX_CACHES; id++) {
+		struct layout_session_cache *lists = session_cache(session, id);
+		struct cache *cache = arena_cache(session->arena, id);
+
+		if (!cache)
+			return;
+		take_list(session, cache, &lists->returned, LAYOUT_HOLDER_RETURNED, false);
+		take_list(session, cache, &lists->full, LAYOUT_HOLDER_BARN, false);
+	}
+}
+
+/* Memory is short: everything idle that slabd can reach goes back to the pages. */
+static void
+relieve(struct session *session)
+{
+	struct arena *arena = session->arena;
+
+	for_each_session(session, NULL, call_in);
+	for (uint32_t id = 1; id < LAYOUT_MAX_CACHES && arena_cache(arena, id); id++)
+		for (unsigned i = 0; i < arena_cache(arena, id)->n_nodes; i++)
+			node_trim(arena, &arena_cache(arena, id)->nodes[i]);
+}
+
+/* A grant under way. */
+struct lending {
+	struct session *session;
+	struct cache *cache;
+	uint32_t capacity;
+	const uint8_t *nodes; /* near to far */
+	uint64_t fresh;       /* objects that may still be carved */
+	bool has_looked;      /* at all sessions' returns */
+	bool has_relieved;
+	int r; /* why carving failed last */
+};
+
+/* From what is resident on the node: size is in and out. */
+static void
+fill_resident(struct lending *l, struct node *node, struct sheaf *sheaf, uint32_t *size)
+{
+	struct arena *arena = l->session->arena;
+	uint32_t places[LAYOUT_MAX_SHEAF], n = 0;
+	struct node_sheaf *barn = NULL;
+
+	node_lock(node);
+	if (*size == 0 && l->capacity == l->cache->capacity)
+		barn = node_barn_get(node);
+	if (barn) {
+		for (uint32_t i = 0; i < barn->size; i++) {
+			struct slab_object o;
+
+			/* Slabs with BARN objects stay on the map. */
+			if (!slab_find(arena, l->cache, barn->place[i], &o))
+				continue;
+			slab_set(arena, o.word, SLAB_OUT);
+			STEP(GRANT_MARKED);
+			places[n++] = barn->place[i];
+		}
+	} else {
+		n = node_take_free(arena, node, places, l->capacity - *size);
+	}
+	/* Popped from the end: the lowest place comes out first. */
+	for (uint32_t i = 0; i < n; i++)
+		atomic_write(&sheaf->entry[*size + i], places[n - 1 - i]);
+	STEP(GRANT_WRITTEN);
+	*size += n;
+	/* order: SHEAF_SIZE release - entries are written below it */
+	atomic_write_release(&sheaf->size, *size);
+	STEP(GRANT_SIZED);
+	if (n && *size == n)
+		node->n_sheaves_granted++;
+	node_unlock(node);
+	free(barn);
+}
+
+/* Carves one slab on the nearest node that has memory. */
+static bool
+carve(struct lending *l, struct node **nodep)
+{
+	struct arena *arena = l->session->arena;
+
+	for (unsigned i = 0; i < l->cache->n_nodes; i++) {
+		struct node *node = &l->cache->nodes[l->nodes[i]];
+		uint32_t slab;
+
+		l->r = slab_new(arena, l->cache, node->index, &slab);
+		if (l->r < 0)
+			continue;
+		l->fresh -= arena->slabs[slab].n_objects < l->fresh ? arena->slabs[slab].n_objects : l->fresh;
+		node_lock(node);
+		node_add_slab(arena, node, slab);
+		node_unlock(node);
+		*nodep = node;
+		return true;
+	}
+	return false;
+}
+
+/* Objects for one slot, up to its capacity. Returns how many. */
+static uint32_t
+fill(struct lending *l, uint32_t slot)
+{
+	struct sheaf *sheaf = session_sheaf(l->session, slot);
+	struct node *node = &l->cache->nodes[l->nodes[0]];
+	uint32_t size = 0;
+
+	if (atomic_read(&sheaf->size) != 0)
+		grant_take_back(l->session, slot, false);
+	/* Touched here, so that no page fault falls under the lock. */
+	atomic_write(&sheaf->size, 0);
+	fill_resident(l, node, sheaf, &size);
+	while (size < l->capacity) {
+		if (!l->has_looked) {
+			l->has_looked = true;
+			for_each_session(l->session, l->cache, grant_flush);
+			fill_resident(l, node, sheaf, &size);
+		} else if (l->fresh && carve(l, &node)) {
+			fill_resident(l, node, sheaf, &size);
+		} else if (size > 0 || l->r == 0) {
+			break; /* a part of a sheaf, or fewer sheaves, rather than more memory */
+		} else if (!l->has_relieved) {
+			l->has_relieved = true;
+			relieve(l->session);
+			l->fresh = l->fresh ? l->fresh : l->capacity;
+			for (unsigned i = 0; i < l->cache->n_nodes && size < l->capacity; i++)
+				fill_resident(l, &l->cache->nodes[l->nodes[i]], sheaf, &size);
+		} else {
+			break;
+		}
+	}
+	return size;
+}
+
+static uint64_t
+carved_objects(struct cache *cache)
+{
+	uint64_t n = 0;
+
+	for (unsigned i = 0; i < cache->n_nodes; i++)
+		n += atomic_read(&cache->nodes[i].n_objects);
+	return n;
+}
+
+static void
+hand_out(struct session *session, struct cache *cache, uint32_t slot, bool to_app, bool is_empty)
+{
+	struct layout_session_cache *lists = session_cache(session, cache->id);
+	struct layout_slot *shown = session_slots(session);
+
+	barn_hand(&shown[slot], to_app ? LAYOUT_HOLDER_APP : LAYOUT_HOLDER_BARN);
+	if (!to_app)
+		barn_push(is_empty ? &lists->empty : &lists->full, shown, slot);
+}
+
+static int
+explain_shortage(const struct lending *l, char *why, size_t why_size)
+{
+	struct arena *arena = l->session->arena;
+
+	if (l->r == -ENOSPC)
+		snprintf(why, why_size, "arena '%s' is full: its limit is %llu bytes (--arena-size)", arena->name,
+			(unsigned long long)arena->options.limit_bytes);
+	else
+		snprintf(why, why_size, "no memory for cache '%s': %s", l->cache->name, arena->page_note[0] ? arena->page_note : "the word table is full");
+	return -ENOMEM;
+}
+
+int
+grant_refill(struct session *session, struct cache *cache, const struct grant_request *request, struct grant *grant, char *why,
+	size_t why_size)
+{
+	struct arena *arena = session->arena;
+	bool to_app = request->capacity != 0;
+	uint32_t want = request->n_sheaves < MAX_SHEAVES ? request->n_sheaves : MAX_SHEAVES;
+	uint64_t share = carved_objects(cache) / CARVE_SHARE;
+	struct lending l = {
+		.session = session,
+		.cache = cache,
+		.capacity = to_app ? request->capacity : cache->capacity,
+		.nodes = arena->topology.order[topology_node_of_os_node(&arena->topology, request->os_node)],
+	};
+
+	if (l.capacity > LAYOUT_MAX_SHEAF) {
+		snprintf(why, why_size, "a sheaf of %u objects is above the limit of %d", l.capacity, LAYOUT_MAX_SHEAF);
+		return -EINVAL;
+	}
+	l.fresh = to_app || share < (uint64_t)l.capacity * CARVE_MIN_SHEAVES ? (uint64_t)l.capacity * CARVE_MIN_SHEAVES : share;
+	*grant = (struct grant){0};
+	grant_flush(session, cache);
+	do {
+		int32_t slot = session_slot_get(session, cache, l.capacity);
+		uint32_t n;
+
+		if (slot < 0 && grant->n_sheaves == 0) {
+			snprintf(why, why_size, "the session has lent all its %d sheaves", LAYOUT_MAX_SLOTS);
+			return slot;
+		}
+		if (slot < 0)
+			break;
+		n = want ? fill(&l, (uint32_t)slot) : 0;
+		if (n < (to_app ? l.capacity : want ? 1 : 0)) {
+			if (n)
+				grant_take_back(session, (uint32_t)slot, false);
+			session_slot_put(session, (uint32_t)slot);
+			if (grant->n_sheaves == 0)
+				return explain_shortage(&l, why, why_size);
+			break;
+		}
+		hand_out(session, cache, (uint32_t)slot, to_app, n == 0);
+		grant->n_sheaves++;
+		grant->n_objects += n;
+		grant->slot = (uint32_t)slot;
+	} while (grant->n_sheaves < want && !to_app);
+	return 0;
+}

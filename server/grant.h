@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Grant and take-back: how sheaves pass between slabd and a client (design.md, I3; tests/model/grant_takeback_crash.pml, hostile.pml).
+ *
+ *   grant      ledger OUT, THEN entry, THEN size, THEN holder.
+ *   take-back  size and entry read once; entry accepted if its place is an object of the cache and its word is unowned or names the sheaf's own
+ *              client; word cleared, THEN entry out of the sheaf, THEN, in the same hold of list_lock, OUT checked and FREE or BARN marked.
+ *
+ * So a slabd killed anywhere leaves at worst an object that is OUT, unowned and in no sheaf.
+ * All calls: the caller holds sessions_lock for reading and the session's work.
+ */
+#ifndef SLAB_SERVER_GRANT_H
+#define SLAB_SERVER_GRANT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "server/session.h"
+
+struct grant_request {
+	uint32_t n_sheaves; /* 0: one slot without objects, for a thread that frees */
+	uint32_t capacity;  /* 0: the cache's, sheaves go to the process barn; else one sheaf with so many objects, for the application */
+	uint32_t os_node;   /* where the client runs */
+};
+
+struct grant {
+	uint32_t n_sheaves;
+	uint32_t n_objects;
+	uint32_t slot; /* of the last sheaf */
+};
+
+/*
+ * Lends sheaves: from the node barn, from partial slabs, then carved, sparingly; before anything is carved every waiting return is looked at,
+ * and before ENOMEM everything idle is called in.  -ENOMEM, -EDQUOT (slots), -EINVAL, with a sentence in why; then nothing was lent.
+ */
+int grant_refill(struct session *session, struct cache *cache, const struct grant_request *request, struct grant *grant, char *why,
+	size_t why_size);
+
+/* Takes what the client has put on its list of returned sheaves. */
+void grant_flush(struct session *session, struct cache *cache);
+
+/* Takes every sheaf of the cache that no thread holds: the session closes it. */
+void grant_close(struct session *session, struct cache *cache);
+
+/* Empties a slot that is in slabd's hands, or whose client is dead. to_barn: whole into the node barn, if there is room. */
+void grant_take_back(struct session *session, uint32_t slot, bool to_barn);
+
+#endif

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+void
+log_line(enum log_level level, const char *format, ...)
+{
+	char line[1024];
+	size_t used = 0;
+	va_list args;
+	int n;
+
+	if (getenv("JOURNAL_STREAM"))
+		used = (size_t)snprintf(line, sizeof line, "<%d>", level);
+	used += (size_t)snprintf(line + used, sizeof line - used, "slabd: ");
+	va_start(args, format);
+	n = vsnprintf(line + used, sizeof line - used - 1, format, args);
+	va_end(args);
+	used = n < 0 ? used : used + (size_t)n;
+	if (used > sizeof line - 2)
+		used = sizeof line - 2;
+	/* What came from clients must not break the line. */
+	for (size_t i = 0; i < used; i++)
+		if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
+			line[i] = '?';
+	line[used++] = '\n';
+	/* A full or closed log must not stop slabd. */
+	if (write(STDERR_FILENO, line, used) < 0)
+		return;
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Partial list and node barn of a (cache, node), after the kernel's: whole free lists, as few slabs per hold as possible; a slab joins at the
+ * tail when a free made it partial, at the head when an allocation left it so; an empty one is discarded when n_partial >= min_partial.
+ */
+#include "server/node.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "server/arena.h"
+#include "server/cache.h"
+#include "shm/atomic.h"
+#include "shm/step.h"
+
+static uint64_t
+now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void
+node_init(struct node *node, struct cache *cache, unsigned index)
+{
+	pthread_mutex_init(&node->lock.mutex, NULL);
+	node->cache = cache;
+	node->index = index;
+	node->last_full = &node->first_full;
+}
+
+void
+node_deinit(struct node *node)
+{
+	struct node_sheaf *sheaf;
+
+	while ((sheaf = node_barn_get(node)))
+		free(sheaf);
+	pthread_mutex_destroy(&node->lock.mutex);
+}
+
+void
+node_lock(struct node *node)
+{
+	struct list_lock *lock = &node->lock;
+
+	if (pthread_mutex_trylock(&lock->mutex) != 0) {
+		uint64_t start = now_ns();
+
+		pthread_mutex_lock(&lock->mutex);
+		lock->wait_ns += now_ns() - start;
+		lock->n_contended++;
+	}
+	if (lock->n_acquired++ % NODE_LOCK_SAMPLE == 0)
+		lock->held_since = now_ns();
+}
+
+void
+node_unlock(struct node *node)
+{
+	struct list_lock *lock = &node->lock;
+
+	if (lock->held_since) {
+		lock->hold_ns += (now_ns() - lock->held_since) * NODE_LOCK_SAMPLE;
+		lock->held_since = 0;
+	}
+	pthread_mutex_unlock(&lock->mutex);
+}
+
+static void
+list_add(struct arena *arena, struct node *node, uint32_t number, bool at_head)
+{
+	struct slab *slab = &arena->slabs[number];
+	uint32_t *neighbour;
+
+	if (at_head) {
+		slab->prev = 0;
+		slab->next = node->first_partial;
+		neighbour = node->first_partial ? &arena->slabs[node->first_partial].prev : &node->last_partial;
+		node->first_partial = number;
+	} else {
+		slab->next = 0;
+		slab->prev = node->last_partial;
+		neighbour = node->last_partial ? &arena->slabs[node->last_partial].next : &node->first_partial;
+		node->last_partial = number;
+	}
+	*neighbour = number;
+	node->n_partial++;
+}
+
+static void
+list_del(struct arena *arena, struct node *node, uint32_t number)
+{
+	struct slab *slab = &arena->slabs[number];
+
+	*(slab->prev ? &arena->slabs[slab->prev].next : &node->first_partial) = slab->next;
+	*(slab->next ? &arena->slabs[slab->next].prev : &node->last_partial) = slab->prev;
+	node->n_partial--;
+}
+
+void
+node_add_slab(struct arena *arena, struct node *node, uint32_t number)
+{
+	struct slab *slab = &arena->slabs[number];
+
+	list_add(arena, node, number, true);
+	node->n_slabs++;
+	node->n_pages += 1u << slab->order;
+	node->n_objects += slab->n_objects;
+	node->n_free += slab->n_free;
+	node->n_carved++;
+	node->n_order_fallback += slab->order != node->cache->order;
+}
+
+/* Free objects of one slab, lowest first. */
+static uint32_t
+take_from_slab(struct arena *arena, struct node *node, uint32_t number, uint32_t *places, uint32_t want)
+{
+	struct slab *slab = &arena->slabs[number];
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < slab->n_objects && n < want; i += 16) {
+		uint32_t bits = arena->bits[(slab->first_word + i) / 16];
+		uint32_t free = ~(bits | bits >> 1) & 0x55555555u;
+
+		while (free && n < want) {
+			uint32_t j = i + (uint32_t)__builtin_ctz(free) / 2;
+
+			free &= free - 1;
+			if (j >= slab->n_objects)
+				break;
+			slab_set(arena, slab->first_word + j, SLAB_OUT);
+			STEP(GRANT_MARKED);
+			places[n++] = slab_place(arena, node->cache, number, j);
+		}
+	}
+	slab->n_free = (uint16_t)(slab->n_free - n);
+	node->n_free -= n;
+	return n;
+}
+
+uint32_t
+node_take_free(struct arena *arena, struct node *node, uint32_t *places, uint32_t want)
+{
+	uint32_t n = 0;
+
+	while (n < want && node->first_partial) {
+		uint32_t number = node->first_partial;
+
+		n += take_from_slab(arena, node, number, places + n, want - n);
+		if (arena->slabs[number].n_free)
+			break;
+		list_del(arena, node, number);
+	}
+	return n;
+}
+
+static void
+discard_slab(struct arena *arena, struct node *node, uint32_t number, struct node_discard *discard)
+{
+	struct slab *slab = &arena->slabs[number];
+
+	list_del(arena, node, number);
+	node->n_slabs--;
+	node->n_pages -= 1u << slab->order;
+	node->n_objects -= slab->n_objects;
+	node->n_free -= slab->n_free;
+	node->n_discarded++;
+	slab_retire(arena, number);
+	slab->next = discard->first;
+	discard->first = number;
+}
+
+void
+node_put_free(struct arena *arena, struct node *node, uint32_t number, uint32_t word, struct node_discard *discard)
+{
+	struct slab *slab = &arena->slabs[number];
+	uint64_t n_partial = node->n_partial; /* the slab itself included, if it was on the list: the kernel's count */
+
+	slab_set(arena, word, SLAB_FREE);
+	if (slab->n_free++ == 0)
+		list_add(arena, node, number, false);
+	node->n_free++;
+	if (slab->n_free == slab->n_objects && n_partial >= node->cache->min_partial)
+		discard_slab(arena, node, number, discard);
+}
+
+void
+node_discard(struct arena *arena, struct node_discard *discard)
+{
+	while (discard->first) {
+		uint32_t number = discard->first;
+
+		discard->first = arena->slabs[number].next;
+		slab_free(arena, number);
+	}
+}
+
+struct node_sheaf *
+node_barn_get(struct node *node)
+{
+	struct node_sheaf *sheaf = node->first_full;
+
+	if (!sheaf)
+		return NULL;
+	node->first_full = sheaf->next;
+	if (!node->first_full)
+		node->last_full = &node->first_full;
+	node->n_full--;
+	node->n_barn -= sheaf->size;
+	return sheaf;
+}
+
+void
+node_barn_put(struct node *node, struct node_sheaf *sheaf)
+{
+	sheaf->next = NULL;
+	*node->last_full = sheaf;
+	node->last_full = &sheaf->next;
+	node->n_full++;
+	node->n_barn += sheaf->size;
+}
+
+void
+node_trim(struct arena *arena, struct node *node)
+{
+	struct node_discard discard = {0};
+	struct node_sheaf *sheaf;
+	uint32_t next;
+
+	node_lock(node);
+	while ((sheaf = node_barn_get(node))) {
+		for (uint32_t i = 0; i < sheaf->size; i++) {
+			struct slab_object o;
+
+			if (slab_find(arena, node->cache, sheaf->place[i], &o))
+				node_put_free(arena, node, o.slab, o.word, &discard);
+		}
+		free(sheaf);
+	}
+	for (uint32_t number = node->first_partial; number; number = next) {
+		next = arena->slabs[number].next;
+		if (arena->slabs[number].n_free == arena->slabs[number].n_objects)
+			discard_slab(arena, node, number, &discard);
+	}
+	node_unlock(node);
+	node_discard(arena, &discard);
+}

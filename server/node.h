@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a cache has on one NUMA node: the partial list and the node barn, under one instrumented list_lock.
+ *
+ *   n_objects = n_free + n_barn + n_out          (n_out is not stored)
+ *   a slab is on the partial list iff its n_free > 0;  n_partial counts them
+ *
+ * The audit holds this lock too, so that a grant or a take-back is never seen half done (I7).
+ */
+#ifndef SLAB_SERVER_NODE_H
+#define SLAB_SERVER_NODE_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+struct arena;
+struct cache;
+
+/* Times of hold are taken on one acquisition in LOCK_SAMPLE and multiplied. */
+enum { NODE_LOCK_SAMPLE = 16 };
+
+struct list_lock {
+	pthread_mutex_t mutex;
+	uint64_t n_acquired; /* all under the mutex itself */
+	uint64_t n_contended;
+	uint64_t wait_ns;
+	uint64_t hold_ns;
+	uint64_t held_since; /* 0: this hold is not timed */
+};
+
+/* A sheaf in slabd's hands, whole: its objects are BARN. */
+struct node_sheaf {
+	struct node_sheaf *next;
+	uint32_t size;
+	uint32_t capacity;
+	uint32_t place[];
+};
+
+struct node {
+	struct list_lock lock;
+	struct cache *cache;
+	unsigned index;
+	/* Partial list, by slab number; 0: none. */
+	uint32_t first_partial;
+	uint32_t last_partial;
+	uint64_t n_partial;
+	uint64_t n_slabs;
+	uint64_t n_pages;
+	uint64_t n_objects;
+	uint64_t n_free;
+	/* Node barn: oldest first, since what changes process is cold; bounded in sheaves or bytes (cache.h). */
+	struct node_sheaf *first_full;
+	struct node_sheaf **last_full;
+	uint32_t n_full;
+	uint64_t n_barn;
+	/* For show. */
+	uint64_t n_carved;
+	uint64_t n_discarded;
+	uint64_t n_order_fallback;
+	uint64_t n_sheaves_granted;
+	uint64_t n_sheaves_taken;
+};
+
+/* Slabs that left the map under the lock and give their memory back after it. */
+struct node_discard {
+	uint32_t first; /* linked by next */
+};
+
+void node_init(struct node *node, struct cache *cache, unsigned index);
+void node_deinit(struct node *node);
+void node_lock(struct node *node);
+void node_unlock(struct node *node);
+
+/* Puts a fresh slab on the list, or one of its objects' freeing did: at the head after an allocation, at the tail after a free. Lock held. */
+void node_add_slab(struct arena *arena, struct node *node, uint32_t slab);
+
+/* Takes up to want objects off as few partial slabs as possible: marks them OUT, then writes their places. Lock held. Returns how many. */
+uint32_t node_take_free(struct arena *arena, struct node *node, uint32_t *places, uint32_t want);
+
+/* An object of the node goes back to its slab: FREE. An empty slab is put on the discard list when n_partial >= min_partial. Lock held. */
+void node_put_free(struct arena *arena, struct node *node, uint32_t slab, uint32_t word, struct node_discard *discard);
+
+/* Frees the memory of discarded slabs. No list_lock held. */
+void node_discard(struct arena *arena, struct node_discard *discard);
+
+/* The oldest sheaf of the barn, its objects still BARN; NULL: none. The caller frees it. Lock held. */
+struct node_sheaf *node_barn_get(struct node *node);
+/* Lock held. */
+void node_barn_put(struct node *node, struct node_sheaf *sheaf);
+
+/* Empties the barn into the slabs and discards every empty slab, whatever min_partial says. Takes the lock. */
+void node_trim(struct arena *arena, struct node *node);
+
+#endif

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Buddy allocator of one data segment: see pages.h.
+ *
+ * All state is in bitsets: free[k] has the free blocks of order k, absent the units that were given back.  A page is in at most one free block;
+ * a page of a committed unit in none is handed out.  Two buddies are never both free below unit_order: they are one block of the next order.
+ *
+ *     units committed = n_seen_units - members of absent - (1 if is_moving)
+ *     n_free          = sum over k of members of free[k] << k
+ *
+ * Committing or giving back a unit is slow (zeroing 2 MiB), so it is done without the lock, but never two at a time: a thread that finds no
+ * block while another commits would else commit a second unit for nothing, or fail at the limit although memory is about to come.  Freeing never
+ * waits: a unit that comes free meanwhile is left to the thread that moves, which looks again before it ends (trim_locked).
+ */
+#include "server/pages.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* A caller's mistake with its own blocks would hand memory out twice: end here. */
+static void
+check_own(bool ok)
+{
+	if (!ok)
+		abort();
+}
+
+static uint32_t
+unit_pages(const struct pages *pages)
+{
+	return 1u << pages->unit_order;
+}
+
+static uint32_t
+committed_units(const struct pages *pages)
+{
+	return pages->counters.n_committed >> pages->unit_order;
+}
+
+static bool
+block_is_valid(const struct pages *pages, uint32_t first, uint32_t order)
+{
+	return order <= pages->unit_order && first < pages->n_pages && (first & ((1u << order) - 1)) == 0;
+}
+
+static bool
+unit_is_committed(const struct pages *pages, uint32_t unit)
+{
+	return unit < pages->n_seen_units && !bitset_test(&pages->absent, unit);
+}
+
+/* Order of the free block that the page lies in; -1: none. */
+static int
+free_order_of(const struct pages *pages, uint32_t page)
+{
+	uint32_t k;
+
+	for (k = 0; k <= pages->unit_order; k++)
+		if (bitset_test(&pages->free[k], page >> k))
+			return (int)k;
+	return -1;
+}
+
+/* The block of order `from` around `first` is nobody's: keeps the block of `order` at first, frees the rest in halves. */
+static void
+split_locked(struct pages *pages, uint32_t first, uint32_t order, uint32_t from)
+{
+	while (from > order) {
+		from--;
+		bitset_set(&pages->free[from], (first >> from) ^ 1);
+	}
+}
+
+/* Merges the block, which is nobody's, with its free buddies and adds it to the free ones. */
+static void
+merge_locked(struct pages *pages, uint32_t first, uint32_t order)
+{
+	uint32_t block = first >> order;
+
+	while (order < pages->unit_order && bitset_test(&pages->free[order], block ^ 1)) {
+		bitset_clear(&pages->free[order], block ^ 1);
+		block >>= 1;
+		order++;
+	}
+	bitset_set(&pages->free[order], block);
+}
+
+/* Takes a block out of the free ones; false: no free block is large enough. */
+static bool
+take_free_locked(struct pages *pages, uint32_t order, uint32_t *firstp)
+{
+	uint32_t k;
+
+	for (k = order; k <= pages->unit_order; k++) {
+		uint32_t block = bitset_first(&pages->free[k], 0);
+
+		if (block == BITSET_NONE)
+			continue;
+		bitset_clear(&pages->free[k], block);
+		*firstp = block << k;
+		split_locked(pages, *firstp, order, k);
+		pages->counters.n_free -= 1u << order;
+		return true;
+	}
+	return false;
+}
+
+static void
+moving_wait_locked(struct pages *pages)
+{
+	while (pages->is_moving)
+		pthread_cond_wait(&pages->moved, &pages->lock);
+}
+
+/* Gives back what is free and beyond the reserve, unless somebody moves: then that thread does it at its end. */
+static void
+trim_locked(struct pages *pages)
+{
+	while (!pages->is_moving && committed_units(pages) > pages->reserve_units) {
+		uint32_t unit = bitset_first(&pages->free[pages->unit_order], 0);
+
+		if (unit == BITSET_NONE)
+			return;
+		bitset_clear(&pages->free[pages->unit_order], unit);
+		pages->counters.n_free -= unit_pages(pages);
+		pages->counters.n_committed -= unit_pages(pages);
+		pages->is_moving = true;
+		pthread_mutex_unlock(&pages->lock);
+
+		pages->ops->give_back(pages->ctx, unit << pages->unit_order, unit_pages(pages));
+
+		pthread_mutex_lock(&pages->lock);
+		bitset_set(&pages->absent, unit);
+		pages->counters.n_given_back += unit_pages(pages);
+		pages->is_moving = false;
+		pthread_cond_broadcast(&pages->moved);
+	}
+}
+
+/*
+ * Commits the lowest absent unit, without the lock meanwhile; it is then committed and nobody's.  Nobody may be moving.  The caller calls
+ * trim_locked() when it is done with the unit, for what came free meanwhile.
+ */
+static int
+commit_unit_locked(struct pages *pages, uint32_t *unitp)
+{
+	uint32_t unit = bitset_first(&pages->absent, 0);
+	int r;
+
+	if (unit != BITSET_NONE)
+		bitset_clear(&pages->absent, unit);
+	else if (pages->n_seen_units < pages->n_pages >> pages->unit_order)
+		unit = pages->n_seen_units++;
+	else
+		return -ENOSPC;
+	pages->is_moving = true;
+	pthread_mutex_unlock(&pages->lock);
+
+	r = pages->ops->commit(pages->ctx, unit << pages->unit_order, unit_pages(pages));
+
+	pthread_mutex_lock(&pages->lock);
+	pages->is_moving = false;
+	pthread_cond_broadcast(&pages->moved);
+	if (r < 0) {
+		bitset_set(&pages->absent, unit);
+		pages->counters.n_commit_fails++;
+		return r;
+	}
+	pages->counters.n_committed += unit_pages(pages);
+	*unitp = unit;
+	return 0;
+}
+
+static int
+alloc_locked(struct pages *pages, uint32_t order, uint32_t *firstp)
+{
+	uint32_t unit;
+	int r;
+
+	for (;;) {
+		if (take_free_locked(pages, order, firstp))
+			return 0;
+		if (!pages->is_moving)
+			break;
+		moving_wait_locked(pages);
+	}
+
+	r = commit_unit_locked(pages, &unit);
+	if (r < 0)
+		/* Something may have been freed while we asked. */
+		return take_free_locked(pages, order, firstp) ? 0 : r;
+	*firstp = unit << pages->unit_order;
+	split_locked(pages, *firstp, order, pages->unit_order);
+	pages->counters.n_free += unit_pages(pages) - (1u << order);
+	return 0;
+}
+
+int
+pages_init(struct pages *pages, uint32_t n_pages, uint32_t unit_order, uint32_t reserve_units, const struct pages_ops *ops, void *ctx)
+{
+	uint32_t k;
+	int r;
+
+	if (unit_order > PAGES_MAX_ORDER || n_pages == 0 || n_pages & ((1u << unit_order) - 1))
+		return -EINVAL;
+
+	*pages = (struct pages){.n_pages = n_pages, .unit_order = unit_order, .reserve_units = reserve_units, .ops = ops, .ctx = ctx};
+	pthread_mutex_init(&pages->lock, NULL);
+	pthread_cond_init(&pages->moved, NULL);
+	r = bitset_init(&pages->absent, n_pages >> unit_order);
+	for (k = 0; r == 0 && k <= unit_order; k++)
+		r = bitset_init(&pages->free[k], n_pages >> k);
+	if (r < 0)
+		pages_deinit(pages);
+	return r;
+}
+
+void
+pages_deinit(struct pages *pages)
+{
+	uint32_t k;
+
+	for (k = 0; k <= PAGES_MAX_ORDER; k++)
+		bitset_deinit(&pages->free[k]);
+	bitset_deinit(&pages->absent);
+	pthread_cond_destroy(&pages->moved);
+	pthread_mutex_destroy(&pages->lock);
+}
+
+int
+pages_reserve(struct pages *pages)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&pages->lock);
+	for (;;) {
+		uint32_t unit;
+
+		moving_wait_locked(pages);
+		if (committed_units(pages) >= pages->reserve_units)
+			break;
+		r = commit_unit_locked(pages, &unit);
+		if (r < 0)
+			break;
+		bitset_set(&pages->free[pages->unit_order], unit);
+		pages->counters.n_free += unit_pages(pages);
+	}
+	trim_locked(pages);
+	pthread_mutex_unlock(&pages->lock);
+	return r;
+}
+
+int
+pages_alloc(struct pages *pages, uint32_t order, uint32_t *firstp)
+{
+	int r;
+
+	if (order > pages->unit_order)
+		return -EINVAL;
+	pthread_mutex_lock(&pages->lock);
+	r = alloc_locked(pages, order, firstp);
+	trim_locked(pages);
+	pthread_mutex_unlock(&pages->lock);
+	return r;
+}
+
+void
+pages_free(struct pages *pages, uint32_t first, uint32_t order)
+{
+	uint32_t k, n_pages = 1u << order;
+
+	check_own(block_is_valid(pages, first, order));
+	pthread_mutex_lock(&pages->lock);
+	check_own(unit_is_committed(pages, first >> pages->unit_order));
+	check_own(free_order_of(pages, first) < 0);
+	for (k = 0; k < order; k++)
+		check_own(bitset_first(&pages->free[k], first >> k) >= (first + n_pages) >> k);
+	merge_locked(pages, first, order);
+	pages->counters.n_free += n_pages;
+	trim_locked(pages);
+	pthread_mutex_unlock(&pages->lock);
+}
+
+/* The unit is committed, by what a predecessor says: free as a whole, so far. */
+static void
+adopt_unit_locked(struct pages *pages, uint32_t unit)
+{
+	while (pages->n_seen_units <= unit)
+		bitset_set(&pages->absent, pages->n_seen_units++);
+	bitset_clear(&pages->absent, unit);
+	bitset_set(&pages->free[pages->unit_order], unit);
+	pages->counters.n_committed += unit_pages(pages);
+	pages->counters.n_free += unit_pages(pages);
+}
+
+int
+pages_mark(struct pages *pages, uint32_t first, uint32_t order)
+{
+	uint32_t unit = first >> pages->unit_order;
+	int k, r = -EBUSY;
+
+	if (!block_is_valid(pages, first, order))
+		return -EINVAL;
+	pthread_mutex_lock(&pages->lock);
+	if (!unit_is_committed(pages, unit))
+		adopt_unit_locked(pages, unit);
+	k = free_order_of(pages, first);
+	if (k >= (int)order) {
+		bitset_clear(&pages->free[k], first >> k);
+		split_locked(pages, first, order, (uint32_t)k);
+		pages->counters.n_free -= 1u << order;
+		r = 0;
+	}
+	pthread_mutex_unlock(&pages->lock);
+	return r;
+}
+
+void
+pages_count(struct pages *pages, struct pages_counters *countersp)
+{
+	pthread_mutex_lock(&pages->lock);
+	*countersp = pages->counters;
+	pthread_mutex_unlock(&pages->lock);
+}
+
+/* The free blocks of one order; adds their pages to *n_freep. */
+static bool
+check_order_locked(const struct pages *pages, uint32_t order, uint32_t *n_freep)
+{
+	uint32_t block, k;
+
+	for (block = bitset_first(&pages->free[order], 0); block != BITSET_NONE; block = bitset_first(&pages->free[order], block + 1)) {
+		if (!unit_is_committed(pages, block >> (pages->unit_order - order)))
+			return false;
+		if (order < pages->unit_order && bitset_test(&pages->free[order], block ^ 1))
+			return false;
+		for (k = order + 1; k <= pages->unit_order; k++)
+			if (bitset_test(&pages->free[k], block >> (k - order)))
+				return false;
+		*n_freep += 1u << order;
+	}
+	return true;
+}
+
+bool
+pages_check(struct pages *pages)
+{
+	uint32_t unit, n_free = 0, n_absent = 0, k;
+	bool ok = true;
+
+	pthread_mutex_lock(&pages->lock);
+	moving_wait_locked(pages);
+	for (k = 0; ok && k <= pages->unit_order; k++)
+		ok = check_order_locked(pages, k, &n_free);
+	for (unit = bitset_first(&pages->absent, 0); unit != BITSET_NONE; unit = bitset_first(&pages->absent, unit + 1))
+		n_absent++;
+	ok = ok && n_free == pages->counters.n_free && pages->n_seen_units - n_absent == committed_units(pages);
+	pthread_mutex_unlock(&pages->lock);
+	return ok;
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Buddy allocator of the pages of one data segment.
+ *
+ * Pages are numbered from 0 in the segment.  A block of order k is 2^k pages at a multiple of 2^k.  The segment is committed to the system and
+ * given back in units of 2^unit_order pages (a huge page, or a batch of small ones); a block never spans units, and only pages of committed
+ * units are handed out.
+ */
+#ifndef SLAB_SERVER_PAGES_H
+#define SLAB_SERVER_PAGES_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "server/bitset.h"
+
+enum { PAGES_MAX_ORDER = 9 };
+
+/*
+ * How units come and go.  Called without the lock, one call at a time for a segment; they may block, and must not call back into these pages.
+ * commit: 0, or a negative errno, and then nothing of the unit is committed (the limit of the arena is checked here: -ENOMEM).
+ */
+struct pages_ops {
+	int (*commit)(void *ctx, uint32_t first_page, uint32_t n_pages);
+	void (*give_back)(void *ctx, uint32_t first_page, uint32_t n_pages);
+};
+
+struct pages_counters {
+	uint32_t n_committed;    /* pages, free ones too */
+	uint32_t n_free;         /* pages committed and not handed out */
+	uint64_t n_given_back;   /* pages, since the start */
+	uint64_t n_commit_fails; /* commits refused, since the start */
+};
+
+struct pages {
+	pthread_mutex_t lock; /* guards everything below */
+	pthread_cond_t moved; /* is_moving became false */
+	const struct pages_ops *ops;
+	void *ctx;
+	uint32_t n_pages;
+	uint32_t unit_order;
+	/* Units that stay committed once they are. */
+	uint32_t reserve_units;
+	/* Units below this were committed at some time, units from it on never. */
+	uint32_t n_seen_units;
+	/* Units below n_seen_units that are not committed. */
+	struct bitset absent;
+	/* Free blocks by order, a bit for each block of that order. */
+	struct bitset free[PAGES_MAX_ORDER + 1];
+	/* A call of ops is being made.  Its unit is neither absent nor free, and not counted as committed. */
+	bool is_moving;
+	struct pages_counters counters;
+};
+
+/* -EINVAL: unit_order > PAGES_MAX_ORDER, or n_pages is 0 or no multiple of a unit; -ENOMEM.  Nothing is committed yet. */
+int pages_init(struct pages *pages, uint32_t n_pages, uint32_t unit_order, uint32_t reserve_units, const struct pages_ops *ops, void *ctx);
+
+/* Gives nothing back: the segment goes as a whole. */
+void pages_deinit(struct pages *pages);
+
+/* Commits units until the reserve is there.  -ENOSPC: the segment is smaller than that; else what commit said.  What was committed stays. */
+int pages_reserve(struct pages *pages);
+
+/*
+ * Takes the lowest free block of the smallest order that suffices; commits the lowest absent unit when there is none.  Blocks that are there
+ * are handed out while another thread commits; who needs a unit himself waits for that call and looks again.
+ * -EINVAL: order > unit_order; -ENOSPC: the segment is full; else what commit said.  On error nothing has changed.
+ */
+int pages_alloc(struct pages *pages, uint32_t order, uint32_t *firstp);
+
+/*
+ * Frees a block.  A unit that is free as a whole is given back while more than the reserve is committed: by this call, or by the thread whose
+ * call of ops is under way.  Nobody may be able to reach the pages any more.
+ */
+void pages_free(struct pages *pages, uint32_t first, uint32_t order);
+
+/*
+ * Claims a block of which a predecessor says that it is in use; its unit counts as committed from then on, without a call of ops.
+ * -EINVAL: no such block; -EBUSY: part of it is taken already.  Before pages_reserve() and the first pages_alloc().
+ */
+int pages_mark(struct pages *pages, uint32_t first, uint32_t order);
+
+void pages_count(struct pages *pages, struct pages_counters *countersp);
+
+/*
+ * Walks everything: free blocks lie in committed units, do not overlap, are merged as far as they can be, and add up to the counters.
+ * Takes time by the number of free blocks and units.
+ */
+bool pages_check(struct pages *pages);
+
+#endif

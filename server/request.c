@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/request.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/codec.h"
+#include "server/audit.h"
+#include "server/conn.h"
+#include "server/grant.h"
+#include "server/log.h"
+#include "server/stats.h"
+
+/* SLABC_RDONLY */
+enum { ATTACH_READONLY = 1 };
+
+struct request {
+	struct conn *conn;
+	struct arena *arena;
+	const union proto_request *in;
+	union proto_reply out;
+	int fds[PROTO_MAX_FDS];
+	unsigned n_fds;
+	char why[PROTO_SENTENCE_BYTES];
+};
+
+#define REFUSE(request, status, ...)                                                                                                       \
+	do {                                                                                                                               \
+		snprintf((request)->why, sizeof(request)->why, __VA_ARGS__);                                                               \
+		return (status);                                                                                                           \
+	} while (0)
+
+static enum proto_status
+status_of(int r)
+{
+	switch (r) {
+	case 0:
+		return PROTO_STATUS_OK;
+	case -EEXIST:
+		return PROTO_STATUS_EXISTS;
+	case -ENOENT:
+		return PROTO_STATUS_NO_CACHE;
+	case -EUSERS:
+	case -ENOSPC:
+		return PROTO_STATUS_TOO_MANY;
+	case -ENOMEM:
+		return PROTO_STATUS_NO_MEMORY;
+	case -EDQUOT:
+		return PROTO_STATUS_QUOTA;
+	case -EINVAL:
+	case -ENAMETOOLONG:
+		return PROTO_STATUS_INVALID;
+	default:
+		return PROTO_STATUS_IO;
+	}
+}
+
+static enum proto_status
+request_hello(struct request *q)
+{
+	const struct proto_hello_request *in = &q->in->hello;
+
+	if (in->version != PROTO_VERSION)
+		REFUSE(q, PROTO_STATUS_VERSION, "slabd %s speaks protocol version %d, %s speaks version %u", SLABD_VERSION, PROTO_VERSION,
+			in->library, in->version);
+	if (in->layout_hash != layout_hash)
+		REFUSE(q, PROTO_STATUS_LAYOUT, "slabd %s has layout %016llx, %s has layout %016llx: they are not of the same version",
+			SLABD_VERSION, (unsigned long long)layout_hash, in->library, (unsigned long long)in->layout_hash);
+	q->conn->has_hello = true;
+	q->out.hello.version = PROTO_VERSION;
+	q->out.hello.layout_hash = layout_hash;
+	snprintf(q->out.hello.server, sizeof q->out.hello.server, "slabd %s", SLABD_VERSION);
+	return PROTO_STATUS_OK;
+}
+
+static void
+pass_segments(struct request *q, const struct session *session)
+{
+	struct arena *arena = q->arena;
+
+	q->fds[q->n_fds++] = arena->fd_readonly;
+	q->fds[q->n_fds++] = session->is_readonly ? arena->words_fd_readonly : arena->words_fd;
+	/* A read-only client has no session segment; the page map stands in its place. */
+	q->fds[q->n_fds++] = session->is_readonly ? arena->fd_readonly : session->fd;
+	for (unsigned i = 0; i < arena->n_segments; i++)
+		q->fds[q->n_fds++] = session->is_readonly ? arena->segments[i].fd_readonly : arena->segments[i].fd;
+}
+
+static enum proto_status
+request_attach(struct request *q)
+{
+	const struct proto_attach_request *in = &q->in->attach;
+	struct session_who who = {
+		.pid = q->conn->peer.pid,
+		.uid = q->conn->peer.uid,
+		.gid = q->conn->peer.gid,
+		.label = in->label,
+		.is_readonly = in->flags & ATTACH_READONLY,
+	};
+	struct session *session;
+	int r;
+
+	if (q->conn->session)
+		REFUSE(q, PROTO_STATUS_STATE, "this connection has a session already");
+	if (strcmp(in->arena, q->arena->name) != 0)
+		REFUSE(q, PROTO_STATUS_NO_ARENA, "there is no arena '%s' here; there is '%s'", in->arena, q->arena->name);
+	if (in->flags & ~(uint32_t)ATTACH_READONLY)
+		REFUSE(q, PROTO_STATUS_INVALID, "unknown session flags 0x%x", in->flags & ~(uint32_t)ATTACH_READONLY);
+	r = conn_watch_death(q->conn);
+	if (r < 0)
+		REFUSE(q, PROTO_STATUS_IO, "slabd cannot watch process %d: %s", who.pid, strerror(-r));
+	r = session_new(&session, q->arena, &who, q->why, sizeof q->why);
+	if (r < 0)
+		return status_of(r);
+	q->conn->session = session;
+	pass_segments(q, session);
+	q->out.attach = (struct proto_attach_reply){
+		.client = session->client,
+		.incarnation = session->id >> 14,
+		.client_id = session->id,
+		.n_segments = q->arena->n_segments,
+		.session_bytes = LAYOUT_SESSION_BYTES,
+		.arena_bytes = q->arena->bytes,
+		.words_bytes = q->arena->words_bytes,
+		.may_write = !session->is_readonly,
+	};
+	log_info("client %u: pid %d, uid %u, gid %u, '%s'%s", session->id, who.pid, who.uid, who.gid, session->label,
+		session->is_readonly ? ", read-only" : "");
+	return PROTO_STATUS_OK;
+}
+
+static enum proto_status
+need_writable(struct request *q)
+{
+	if (!q->conn->session)
+		REFUSE(q, PROTO_STATUS_STATE, "attach to an arena first");
+	if (q->conn->session->is_readonly)
+		REFUSE(q, PROTO_STATUS_ACCESS, "the session is read-only");
+	return PROTO_STATUS_OK;
+}
+
+static enum proto_status
+request_cache_open(struct request *q)
+{
+	const struct proto_cache_open_request *in = &q->in->cache_open;
+	const struct cache_options options = {
+		.name = in->name,
+		.size = in->size,
+		.align = in->align,
+		.flags = in->flags,
+		.sheaf_capacity = in->sheaf_capacity,
+		.sheaf_round_up = in->sheaf_round_up,
+		.barn_full = in->barn_full,
+		.min_partial = in->min_partial,
+		.min_order = in->min_order,
+		.max_order = in->max_order,
+		.min_objects = in->min_objects,
+		.max_cached = in->max_cached,
+	};
+	enum proto_status status = need_writable(q);
+	struct cache *cache;
+	int r;
+
+	if (status != PROTO_STATUS_OK)
+		return status;
+	r = cache_open(q->arena, &options, &cache, q->why, sizeof q->why);
+	if (r < 0)
+		return status_of(r);
+	session_set_open(q->conn->session, cache, true);
+	q->out.cache_open = (struct proto_cache_open_reply){
+		.cache = cache->id,
+		.object_bytes = cache->object_bytes,
+		.capacity = cache->is_sheafless ? 0 : cache->capacity,
+		.flags = cache->flags,
+		.max_cached = cache->max_cached,
+	};
+	return PROTO_STATUS_OK;
+}
+
+/* The cache, if the session has it open; then sessions_lock and the session's work are held until end_work(). */
+static enum proto_status
+begin_work(struct request *q, uint32_t id, struct cache **cachep)
+{
+	enum proto_status status = need_writable(q);
+
+	if (status != PROTO_STATUS_OK)
+		return status;
+	*cachep = arena_cache(q->arena, id);
+	if (!*cachep || !session_has_open(q->conn->session, id))
+		REFUSE(q, PROTO_STATUS_NO_CACHE, "cache %u is not open in this session", id);
+	pthread_rwlock_rdlock(&q->arena->sessions_lock);
+	pthread_mutex_lock(&q->conn->session->work);
+	return PROTO_STATUS_OK;
+}
+
+static void
+end_work(struct request *q)
+{
+	pthread_mutex_unlock(&q->conn->session->work);
+	pthread_rwlock_unlock(&q->arena->sessions_lock);
+}
+
+static enum proto_status
+request_cache_close(struct request *q)
+{
+	struct cache *cache;
+	enum proto_status status = begin_work(q, q->in->cache_close.cache, &cache);
+
+	if (status != PROTO_STATUS_OK)
+		return status;
+	grant_close(q->conn->session, cache);
+	session_set_open(q->conn->session, cache, false);
+	end_work(q);
+	return PROTO_STATUS_OK;
+}
+
+static enum proto_status
+request_refill(struct request *q)
+{
+	const struct proto_refill_request *in = &q->in->refill;
+	const struct grant_request wish = {.n_sheaves = in->n_sheaves, .capacity = in->capacity, .os_node = in->node};
+	struct cache *cache;
+	enum proto_status status = begin_work(q, in->cache, &cache);
+	struct grant grant;
+	int r;
+
+	if (status != PROTO_STATUS_OK)
+		return status;
+	r = grant_refill(q->conn->session, cache, &wish, &grant, q->why, sizeof q->why);
+	end_work(q);
+	if (r < 0)
+		return status_of(r);
+	q->out.refill = (struct proto_refill_reply){.n_sheaves = grant.n_sheaves, .n_objects = grant.n_objects, .slot = grant.slot};
+	return PROTO_STATUS_OK;
+}
+
+static enum proto_status
+request_flush(struct request *q)
+{
+	struct cache *cache;
+	enum proto_status status = begin_work(q, q->in->flush.cache, &cache);
+
+	if (status != PROTO_STATUS_OK)
+		return status;
+	grant_flush(q->conn->session, cache);
+	end_work(q);
+	return PROTO_STATUS_OK;
+}
+
+static enum proto_status
+request_fault(struct request *q)
+{
+	static const char *const kinds[] = {"an unknown fault", "an object freed twice", "a free of what is no object of the cache",
+		"a free inside an object", "a free of another client's object"};
+	const struct proto_fault_request *in = &q->in->fault;
+	const struct cache *cache = arena_cache(q->arena, in->cache);
+	char what[160];
+
+	if (!q->conn->session)
+		REFUSE(q, PROTO_STATUS_STATE, "attach to an arena first");
+	snprintf(what, sizeof what, "%s, cache '%s', place %llu", kinds[in->kind < 5 ? in->kind : 0], cache ? cache->name : "?",
+		(unsigned long long)in->place);
+	session_fault(q->conn->session, what);
+	return PROTO_STATUS_OK;
+}
+
+static enum proto_status
+request_bye(struct request *q)
+{
+	if (!conn_end_session(q->conn))
+		REFUSE(q, PROTO_STATUS_STATE, "the session segment is still mapped");
+	return PROTO_STATUS_OK;
+}
+
+static enum proto_status
+request_status(struct request *q)
+{
+	stats_status(q->conn->loop->slabd, &q->out.status);
+	return PROTO_STATUS_OK;
+}
+
+static enum proto_status
+request_caches(struct request *q)
+{
+	stats_cache(q->arena, q->in->caches.after, &q->out.caches);
+	return PROTO_STATUS_OK;
+}
+
+static enum proto_status
+request_clients(struct request *q)
+{
+	stats_client(q->arena, q->in->clients.after, &q->out.clients);
+	return PROTO_STATUS_OK;
+}
+
+static enum proto_status
+request_audit(struct request *q)
+{
+	struct cache *cache = arena_cache(q->arena, q->in->audit.cache);
+	struct audit a;
+	int r;
+
+	if (q->in->audit.cache && !cache)
+		REFUSE(q, PROTO_STATUS_NO_CACHE, "there is no cache %u", q->in->audit.cache);
+	r = audit_run(q->arena, cache, &a);
+	if (r < 0)
+		REFUSE(q, PROTO_STATUS_IO, "no memory in slabd for the audit");
+	q->out.audit = (struct proto_audit_reply){
+		.n_objects = a.n_objects,
+		.n_out = a.n_out,
+		.n_free = a.n_free,
+		.n_barn = a.n_barn,
+		.n_in_sheaves = a.n_in_sheaves,
+		.n_held = a.n_held,
+		.n_orphans = a.n_orphans,
+		.n_lost = a.n_lost,
+		.n_doubled = a.n_doubled,
+		.n_undecided = a.n_undecided,
+		.n_rounds = a.n_rounds,
+		.longest_window_ns = a.longest_window_ns,
+		.first_lost = a.first_lost,
+		.first_doubled = a.first_doubled,
+	};
+	return PROTO_STATUS_OK;
+}
+
+static enum proto_status
+dispatch(struct request *q, enum proto_op op)
+{
+	if (!q->conn->has_hello && op != PROTO_OP_HELLO)
+		REFUSE(q, PROTO_STATUS_STATE, "HELLO comes first, then %s", proto_op_name(op));
+	switch (op) {
+#define OP(number, NAME, name, in, out)                                                                                                    \
+	case PROTO_OP_##NAME:                                                                                                              \
+		return request_##name(q);
+#include "proto/ops.def"
+	}
+	REFUSE(q, PROTO_STATUS_UNKNOWN_OP, "unknown op %d", op);
+}
+
+int
+request_handle(struct conn *conn, const void *packet, size_t n)
+{
+	struct request q = {.conn = conn, .arena = conn->loop->slabd->arena};
+	unsigned char buf[4096];
+	enum proto_status status;
+	union proto_request in;
+	enum proto_op op = 0;
+	uint32_t id = 0;
+	int r, length;
+
+	r = proto_unpack_request(packet, n, &op, &id, &in, q.why, sizeof q.why);
+	q.in = &in;
+	status = r == 0 ? dispatch(&q, op) : r == PROTO_E_UNKNOWN_OP ? PROTO_STATUS_UNKNOWN_OP : PROTO_STATUS_BAD_REQUEST;
+	if (id != 0) {
+		if (status == PROTO_STATUS_OK)
+			length = proto_pack_reply(buf, sizeof buf, op, id, &q.out);
+		else
+			length = proto_pack_error(buf, sizeof buf, id, status, q.why);
+		if (length > 0)
+			conn_send(conn, buf, (size_t)length, q.fds, q.n_fds);
+	}
+	return r < 0 ? r : 0;
+}

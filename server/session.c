@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/session.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "server/log.h"
+#include "shm/barn.h"
+#include "shm/segment.h"
+
+/* So many dead may be named by words; of more, the words are rewritten to ORPHAN. */
+enum { MAX_NAMED = 4096 };
+
+/* sessions_lock held for writing. Words that name this slot's dead no longer name it: the slot may be used again. */
+static void
+forget_name(struct arena *arena, uint32_t client)
+{
+	for (uint32_t number = 1; number <= atomic_read_acquire(&arena->n_slabs); number++) {
+		const struct slab *slab = &arena->slabs[number];
+
+		if (!atomic_read_acquire(&slab->cache))
+			continue;
+		for (uint32_t i = 0; i < slab->n_objects; i++) {
+			uint32_t *word = &arena->words[slab->first_word + i];
+			uint32_t w = atomic_read(word);
+
+			while (word_owner(w) == client && !atomic_cas(word, &w, word_with(w, WORD_ORPHAN, word_state(w))))
+				continue;
+		}
+	}
+	arena->named[client] = 0;
+	arena->n_named--;
+}
+
+/* Slots are used in turn, so that a dead one's is used late. */
+static uint32_t
+take_client(struct arena *arena)
+{
+	for (int pass = 0; pass < 2; pass++) {
+		for (uint32_t i = 0; i < LAYOUT_MAX_CLIENTS; i++) {
+			uint32_t client = (arena->next_client + i - 1) % LAYOUT_MAX_CLIENTS + 1;
+
+			if (arena->sessions[client])
+				continue;
+			if (arena->named[client] && (pass == 1 || arena->n_named > MAX_NAMED))
+				forget_name(arena, client);
+			if (arena->named[client])
+				continue;
+			arena->next_client = client % LAYOUT_MAX_CLIENTS + 1;
+			return client;
+		}
+	}
+	return 0;
+}
+
+static int
+make_segment(struct session *session)
+{
+	struct layout_session *head;
+	int r;
+
+	session->fd = segment_create("slabd:session", LAYOUT_SESSION_BYTES, LAYOUT_PAGES_4K, 0);
+	if (session->fd < 0)
+		return session->fd;
+	r = segment_map(session->fd, LAYOUT_SESSION_BYTES, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE, NULL, &session->map);
+	if (r < 0)
+		return r;
+	session->slots = calloc(LAYOUT_MAX_SLOTS, sizeof *session->slots);
+	if (!session->slots)
+		return -ENOMEM;
+	session->end_off = LAYOUT_SESSION_SHEAVES_OFF;
+	head = session_head(session);
+	head->hash = layout_hash;
+	head->client = session->client;
+	head->incarnation = session->id >> 14;
+	return 0;
+}
+
+static void
+session_free(struct session *session)
+{
+	if (session->map)
+		segment_unmap(session->map, LAYOUT_SESSION_BYTES);
+	if (session->fd >= 0)
+		close(session->fd);
+	free(session->slots);
+	pthread_mutex_destroy(&session->work);
+	free(session);
+}
+
+int
+session_new(struct session **sessionp, struct arena *arena, const struct session_who *who, char *why, size_t why_size)
+{
+	struct session *session = calloc(1, sizeof *session);
+	int r = 0;
+
+	if (!session) {
+		snprintf(why, why_size, "no memory in slabd for another session");
+		return -ENOMEM;
+	}
+	session->arena = arena;
+	session->fd = -1;
+	session->pid = who->pid;
+	session->uid = who->uid;
+	session->gid = who->gid;
+	session->is_readonly = who->is_readonly;
+	snprintf(session->label, sizeof session->label, "%s", who->label);
+	pthread_mutex_init(&session->work, NULL);
+
+	pthread_rwlock_wrlock(&arena->sessions_lock);
+	session->client = take_client(arena);
+	if (session->client) {
+		session->id = session->client | ++arena->incarnations[session->client] << 14;
+		if (!who->is_readonly)
+			r = make_segment(session);
+		if (r == 0) {
+			arena->sessions[session->client] = session;
+			session->next = arena->first_session;
+			session->prevp = &arena->first_session;
+			if (session->next)
+				session->next->prevp = &session->next;
+			arena->first_session = session;
+			arena->n_sessions++;
+			arena->n_sessions_ever++;
+		}
+	}
+	pthread_rwlock_unlock(&arena->sessions_lock);
+	if (!session->client) {
+		snprintf(why, why_size, "arena '%s' has its %d clients", arena->name, LAYOUT_MAX_CLIENTS);
+		r = -EUSERS;
+	} else if (r < 0) {
+		snprintf(why, why_size, "no session segment: %s", strerror(-r));
+	}
+	if (r < 0) {
+		session_free(session);
+		return r;
+	}
+	*sessionp = session;
+	return 0;
+}
+
+static void
+keep_counts(struct session *session, struct cache *cache)
+{
+	const struct layout_session_cache *c;
+
+	if (!session->map)
+		return;
+	c = session_cache(session, cache->id);
+	atomic_add(&cache->n_dead_refills, c->n_refills);
+	atomic_add(&cache->n_dead_flushes, c->n_flushes);
+	atomic_add(&cache->n_dead_foreign_frees, c->n_foreign_frees);
+}
+
+void
+session_end(struct session *session, bool still_named)
+{
+	struct arena *arena = session->arena;
+
+	for (uint32_t id = 1; id < LAYOUT_MAX_CACHES && arena_cache(arena, id); id++) {
+		keep_counts(session, arena_cache(arena, id));
+		session_set_open(session, arena_cache(arena, id), false);
+	}
+	pthread_rwlock_wrlock(&arena->sessions_lock);
+	arena->sessions[session->client] = NULL;
+	*session->prevp = session->next;
+	if (session->next)
+		session->next->prevp = session->prevp;
+	arena->n_sessions--;
+	arena->n_dead++;
+	if (still_named && !arena->named[session->client]) {
+		arena->named[session->client] = 1;
+		arena->n_named++;
+	}
+	pthread_rwlock_unlock(&arena->sessions_lock);
+	session_free(session);
+}
+
+bool
+session_is_mapped_by_client(struct session *session)
+{
+	struct arena *arena = session->arena;
+	void *map = NULL;
+	int r;
+
+	if (session->fd < 0)
+		return false;
+	pthread_rwlock_wrlock(&arena->sessions_lock);
+	segment_unmap(session->map, LAYOUT_SESSION_BYTES);
+	session->map = NULL;
+	r = segment_writer_exists(session->fd);
+	/* Once sealed nobody can write it again, slabd included: it drains a private copy. */
+	if (r == 0)
+		map = mmap(NULL, LAYOUT_SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, session->fd, 0);
+	else if (segment_map(session->fd, LAYOUT_SESSION_BYTES, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE, NULL, &map) == 0)
+		r = 1;
+	session->map = map == MAP_FAILED ? NULL : map;
+	pthread_rwlock_unlock(&arena->sessions_lock);
+	return r == 1;
+}
+
+void
+session_set_open(struct session *session, struct cache *cache, bool is_open)
+{
+	uint8_t bit = (uint8_t)(1u << (cache->id % 8));
+
+	if (session_has_open(session, cache->id) == is_open)
+		return;
+	session->has_open[cache->id / 8] ^= bit;
+	atomic_add(&cache->n_openers, is_open ? 1 : (uint64_t)-1);
+}
+
+static unsigned
+size_class(uint32_t bytes)
+{
+	unsigned i = 0;
+
+	while ((uint32_t)LAYOUT_SLOT_UNIT << i < bytes)
+		i++;
+	return i;
+}
+
+/* Lends a slot for the cache: says so here and where the client reads it. */
+static int32_t
+lend(struct session *session, uint32_t slot, const struct cache *cache, uint32_t capacity)
+{
+	struct layout_slot *shown = &session_slots(session)[slot];
+
+	session->slots[slot].cache = cache->id;
+	session->slots[slot].capacity = (uint16_t)capacity;
+	shown->off = session->slots[slot].off / LAYOUT_SLOT_UNIT;
+	shown->capacity = (uint16_t)capacity;
+	shown->cache = cache->id;
+	return (int32_t)slot;
+}
+
+int32_t
+session_slot_get(struct session *session, struct cache *cache, uint32_t capacity)
+{
+	unsigned size = size_class((uint32_t)sheaf_bytes(capacity));
+	uint32_t bytes = (uint32_t)LAYOUT_SLOT_UNIT << size;
+	struct layout_slot *shown = session_slots(session);
+	uint32_t slot;
+
+	/* Bounded: a client that loops its list gets a new slot in the end. */
+	for (uint32_t tries = 0; capacity == cache->capacity && tries < session->n_slots; tries++) {
+		int32_t popped = barn_pop(&session_cache(session, cache->id)->empty, shown, session->n_slots);
+
+		if (popped < 0)
+			break;
+		if (session->slots[popped].cache != cache->id || session->slots[popped].capacity != capacity) {
+			session_fault(session, "a slot of another cache on its list of empty sheaves");
+			continue;
+		}
+		if (barn_take(&shown[popped], LAYOUT_HOLDER_BARN, LAYOUT_HOLDER_SLABD))
+			return popped;
+	}
+	if (session->free_slots[size]) {
+		slot = session->free_slots[size] - 1;
+		session->free_slots[size] = session->slots[slot].next;
+		return lend(session, slot, cache, capacity);
+	}
+	if (session->n_slots >= LAYOUT_MAX_SLOTS || session->end_off + bytes > LAYOUT_SESSION_BYTES)
+		return -EDQUOT;
+	slot = session->n_slots;
+	/* A sheaf that fits a page does not straddle two. */
+	session->end_off = (session->end_off + bytes - 1) & ~(bytes - 1);
+	session->slots[slot] = (struct session_slot){.off = session->end_off, .bytes = bytes};
+	session->end_off += bytes;
+	lend(session, slot, cache, capacity);
+	session->n_slots++;
+	/* order: SLOTS release - the slot is described before the client counts it */
+	atomic_write_release(&session_head(session)->n_slots, session->n_slots);
+	return (int32_t)slot;
+}
+
+void
+session_slot_put(struct session *session, uint32_t slot)
+{
+	struct session_slot *own = &session->slots[slot];
+	unsigned size = size_class(own->bytes);
+
+	own->cache = 0;
+	own->next = session->free_slots[size];
+	session->free_slots[size] = slot + 1;
+}
+
+void
+session_fault(struct session *session, const char *what)
+{
+	uint64_t n = atomic_add(&session->n_faults, 1) + 1;
+
+	if ((n & (n - 1)) == 0)
+		log_warning("client %u (pid %d, uid %u, '%s'): %s; %llu such faults", session->id, session->pid, session->uid, session->label,
+			what, (unsigned long long)n);
+}

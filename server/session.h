@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Session: one process's tie to an arena: its client slot, its session segment, its sheaf slots.
+ *
+ *   LIVE --socket's end, process alive and still mapping the segment--> DETACHED
+ *   LIVE, DETACHED --death (I5)--> DYING --drained, words walked (reaper.h)--> gone
+ *
+ * Work on a session is serial: `work` is held by whoever grants to it, takes back from it or walks it.  What the client can write is read
+ * through map and believed nowhere; where a slot lies, what it holds at most and for which cache stands in slots[], slabd's own.
+ */
+#ifndef SLAB_SERVER_SESSION_H
+#define SLAB_SERVER_SESSION_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "server/arena.h"
+#include "server/cache.h"
+#include "shm/layout.h"
+#include "shm/sheaf.h"
+
+enum session_state { SESSION_LIVE, SESSION_DETACHED, SESSION_DYING };
+
+/* Slabd's word on a slot. */
+struct session_slot {
+	uint32_t off; /* bytes, in the segment */
+	uint16_t capacity;
+	uint16_t cache; /* 0: with nobody, on the free list of its size */
+	uint32_t next;  /* free list: slot + 1 */
+	uint32_t bytes; /* power of two */
+};
+
+/* Sizes of slots: 32 bytes to 4,096. */
+enum { SESSION_SLOT_SIZES = 8 };
+
+struct session {
+	struct arena *arena;
+	struct session *next; /* of the arena; under sessions_lock */
+	struct session **prevp;
+	uint32_t client; /* slot: word_owner */
+	uint32_t id;     /* what clients and tools are told: slot and life */
+	enum session_state state;
+	pid_t pid;
+	uid_t uid;
+	gid_t gid;
+	char label[32];
+	bool is_readonly;
+	uint64_t n_faults; /* atomic: things that no correct client does */
+
+	pthread_mutex_t work; /* guards everything below, and the slots' holders on slabd's side */
+	int fd;               /* session segment; -1 in a read-only session */
+	void *map;
+	struct session_slot *slots;
+	uint32_t n_slots;
+	uint32_t end_off; /* where the next slot goes */
+	uint32_t free_slots[SESSION_SLOT_SIZES]; /* slot + 1 */
+	uint8_t has_open[LAYOUT_MAX_CACHES / 8];
+};
+
+struct session_who {
+	pid_t pid;
+	uid_t uid;
+	gid_t gid;
+	const char *label;
+	bool is_readonly;
+};
+
+/* Appears in the arena.  0, or a negative errno with a sentence: -EUSERS no client slot, -ENOMEM.  Takes sessions_lock. */
+int session_new(struct session **sessionp, struct arena *arena, const struct session_who *who, char *why, size_t why_size);
+
+/* Leaves the arena; its sheaves are drained and its words walked. still_named: words may go on naming the client, whose slot then waits. */
+void session_end(struct session *session, bool still_named);
+
+/* Does the process still map its session segment?  Only if its socket has ended.  Takes sessions_lock for writing, since nobody may use the map meanwhile. */
+bool session_is_mapped_by_client(struct session *session);
+
+static inline struct layout_session *
+session_head(const struct session *session)
+{
+	return session->map;
+}
+
+static inline struct layout_session_cache *
+session_cache(const struct session *session, uint32_t cache)
+{
+	return (struct layout_session_cache *)((char *)session->map + LAYOUT_SESSION_CACHES_OFF) + cache;
+}
+
+static inline struct layout_slot *
+session_slots(const struct session *session)
+{
+	return (struct layout_slot *)((char *)session->map + LAYOUT_SESSION_SLOTS_OFF);
+}
+
+static inline struct sheaf *
+session_sheaf(const struct session *session, uint32_t slot)
+{
+	return (struct sheaf *)((char *)session->map + session->slots[slot].off);
+}
+
+static inline bool
+session_has_open(const struct session *session, uint32_t cache)
+{
+	return session->has_open[cache / 8] >> (cache % 8) & 1;
+}
+
+void session_set_open(struct session *session, struct cache *cache, bool is_open);
+
+/*
+ * An empty slot in slabd's hands for a sheaf of that capacity: one the client put on its list of empty ones, a free one, or a new one.
+ * The slot, or -EDQUOT: the session has all its slots.  work held.
+ */
+int32_t session_slot_get(struct session *session, struct cache *cache, uint32_t capacity);
+
+/* The slot is in slabd's hands, and empty: it may be lent again for anything. work held. */
+void session_slot_put(struct session *session, uint32_t slot);
+
+/* Something that no correct client does: counted, logged with its name at each power of two. */
+void session_fault(struct session *session, const char *what);
+
+#endif

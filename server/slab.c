@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ledger and the page map that clients see of it.
+ *
+ * Descriptors come from a dense pool, so that the bookkeeping follows the slabs in use and not the address space.  A page that changes hands
+ * gets its new incarnation first; the words keep their generations, whatever they stand for next (tests/model/page_reuse.pml).
+ */
+#include "server/slab.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "server/arena.h"
+#include "server/cache.h"
+#include "shm/atomic.h"
+#include "shm/step.h"
+
+/* Under ledger_lock.  0: none left. */
+static uint32_t
+descriptor_take(struct arena *arena)
+{
+	uint32_t number = arena->free_slab;
+
+	if (number) {
+		arena->free_slab = arena->slabs[number].next;
+		return number;
+	}
+	if (arena->n_slabs >= arena->max_slabs)
+		return 0;
+	number = arena->n_slabs + 1;
+	atomic_write_release(&arena->n_slabs, number);
+	return number;
+}
+
+static void
+map_slab(struct arena *arena, const struct cache *cache, uint32_t number)
+{
+	const struct slab *slab = &arena->slabs[number];
+
+	for (uint32_t i = 0; i < 1u << slab->order; i++) {
+		struct layout_page *page = &arena->page_map[slab->first_page + i];
+
+		atomic_write(&page->prod, (uint64_t)i * LAYOUT_PAGE_BYTES * cache->recip + ((uint64_t)slab->first_word << 32));
+		atomic_write(&page->slab, number);
+		atomic_write(&page->kind, LAYOUT_KIND_SLAB);
+		/* order: PAGE_MAP release - the entry is whole before it names the cache */
+		atomic_write_release(&page->cache, cache->id);
+	}
+}
+
+int
+slab_new(struct arena *arena, struct cache *cache, unsigned node, uint32_t *slabp)
+{
+	unsigned order = cache->order;
+	uint32_t page, word, number, n_objects;
+	struct slab *slab;
+	int r;
+
+	r = arena_pages_alloc(arena, node, order, &page);
+	if (r < 0 && cache->min_order < order) {
+		order = cache->min_order;
+		r = arena_pages_alloc(arena, node, order, &page);
+	}
+	if (r < 0)
+		return r;
+	n_objects = order == cache->order ? cache->n_slab_objects : (LAYOUT_PAGE_BYTES << order) / cache->object_bytes;
+	r = words_alloc(&arena->words_runs, n_objects, &word);
+	if (r < 0)
+		goto no_words;
+	pthread_mutex_lock(&arena->ledger_lock);
+	number = descriptor_take(arena);
+	pthread_mutex_unlock(&arena->ledger_lock);
+	if (!number) {
+		words_free(&arena->words_runs, word, n_objects);
+		goto no_words;
+	}
+	if (MUTANT(GENERATION_RESET))
+		memset(&arena->words[word], 0, n_objects * sizeof(uint32_t));
+	slab = &arena->slabs[number];
+	*slab = (struct slab){
+		.first_page = page,
+		.first_word = word,
+		.n_free = (uint16_t)n_objects,
+		.n_objects = (uint16_t)n_objects,
+		.order = (uint8_t)order,
+		.node = (uint8_t)node,
+	};
+	for (uint32_t i = 0; i < n_objects; i += 16)
+		arena->bits[(word + i) / 16] = 0;
+	/* The descriptor is in use from here on: walkers look at cache first. */
+	atomic_write_release(&slab->cache, cache->id);
+	map_slab(arena, cache, number);
+	*slabp = number;
+	return 0;
+no_words:
+	arena_pages_free(arena, page, order);
+	return -ENOMEM;
+}
+
+void
+slab_retire(struct arena *arena, uint32_t number)
+{
+	const struct slab *slab = &arena->slabs[number];
+
+	for (uint32_t i = 0; i < 1u << slab->order; i++) {
+		struct layout_page *page = &arena->page_map[slab->first_page + i];
+
+		/* order: INCARNATION release - whoever sees the page in its next life sees that it is another one */
+		if (!MUTANT(NO_INCARNATION))
+			atomic_write_release(&page->incarnation, (uint8_t)(page->incarnation + 1));
+		STEP(MAP_BUMPED);
+		atomic_write_release(&page->cache, 0);
+		atomic_write(&page->kind, LAYOUT_KIND_FREE);
+	}
+}
+
+void
+slab_free(struct arena *arena, uint32_t number)
+{
+	struct slab *slab = &arena->slabs[number];
+	uint32_t page = slab->first_page, word = slab->first_word, n_objects = slab->n_objects;
+	unsigned order = slab->order;
+
+	atomic_write_release(&slab->cache, 0);
+	pthread_mutex_lock(&arena->ledger_lock);
+	slab->next = arena->free_slab;
+	arena->free_slab = number;
+	pthread_mutex_unlock(&arena->ledger_lock);
+	words_free(&arena->words_runs, word, n_objects);
+	arena_pages_free(arena, page, order);
+}
+
+bool
+slab_find(const struct arena *arena, const struct cache *cache, uint32_t place, struct slab_object *op)
+{
+	uint32_t number = place >> LAYOUT_PLACE_PAGE_SHIFT;
+	const struct layout_page *page;
+	uint64_t x;
+
+	if (number >= arena->n_pages)
+		return false;
+	page = &arena->page_map[number];
+	if (atomic_read_acquire(&page->cache) != cache->id)
+		return false;
+	x = (uint64_t)((place << LAYOUT_PLACE_SHIFT) & (LAYOUT_PAGE_BYTES - 1)) * cache->recip + page->prod;
+	if ((uint32_t)x >= cache->recip)
+		return false;
+	op->word = (uint32_t)(x >> 32);
+	op->slab = page->slab;
+	/* The tail of a slab that holds no whole object more. */
+	return op->word - arena->slabs[op->slab].first_word < arena->slabs[op->slab].n_objects;
+}
+
+enum slab_state
+slab_get(const struct arena *arena, uint32_t word)
+{
+	return (enum slab_state)(arena->bits[word / 16] >> (word % 16 * 2) & 3);
+}
+
+void
+slab_set(struct arena *arena, uint32_t word, enum slab_state state)
+{
+	uint32_t *unit = &arena->bits[word / 16];
+	unsigned shift = word % 16 * 2;
+
+	/* One store, so that a killed slabd leaves the old or the new. */
+	atomic_write(unit, (*unit & ~(3u << shift)) | (uint32_t)state << shift);
+}
+
+uint32_t
+slab_place(const struct arena *arena, const struct cache *cache, uint32_t number, uint32_t i)
+{
+	return (arena->slabs[number].first_page << LAYOUT_PLACE_PAGE_SHIFT) + (i * cache->object_bytes >> LAYOUT_PLACE_SHIFT);
+}

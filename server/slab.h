@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ledger: slabd's own truth about every slab and object, in a memfd that no client ever gets.
+ *
+ * A slab is a run of 2^order pages of one cache on one node, with a run of words.  Two bits an object say where it is:
+ *
+ *     FREE  in its slab              n_free = objects with FREE; a slab with n_free > 0 is on its node's partial list
+ *     BARN  in a sheaf of the node barn
+ *     OUT   with clients: in one of their sheaves, or held (its word names the holder)
+ *
+ * FREE and BARN imply an unowned word.  The bits of a slab, its n_free and its links change only under the list_lock of its (cache, node).
+ * The bits are indexed by word, 16 objects to a 32-bit unit; no unit is shared by two slabs, since a run has at least 16 words.
+ */
+#ifndef SLAB_SERVER_SLAB_H
+#define SLAB_SERVER_SLAB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct arena;
+struct cache;
+
+enum slab_state { SLAB_FREE = 0, SLAB_BARN = 1, SLAB_OUT = 2 };
+
+/* Slab descriptor; number 0 is none.  24 bytes, so that small slabs stay within the metadata budget (design.md, section 9). */
+struct slab {
+	uint32_t first_page; /* in the arena */
+	uint32_t first_word;
+	uint32_t next; /* partial list; unused descriptors: next unused one */
+	uint32_t prev;
+	uint16_t n_free;
+	uint16_t n_objects;
+	uint16_t cache; /* 0: the descriptor is unused */
+	uint8_t order;
+	uint8_t node;
+};
+
+/* An object found by its place. */
+struct slab_object {
+	uint32_t slab;
+	uint32_t word;
+};
+
+/*
+ * Carves a slab for the cache on the node: pages (first the cache's order, then the smallest that holds an object), words, page map.
+ * All objects FREE; on no list.  Takes no list_lock.  0 and *slabp, or -ENOSPC (the arena's limit), -ENOMEM (no memory on this node, or no words).
+ */
+int slab_new(struct arena *arena, struct cache *cache, unsigned node, uint32_t *slabp);
+
+/* Takes a slab off the page map, under list_lock, all objects FREE and on no list; slab_free() then gives its memory back, without the lock. */
+void slab_retire(struct arena *arena, uint32_t slab);
+void slab_free(struct arena *arena, uint32_t slab);
+
+/* The object of the cache that starts at place; false: there is none.  Any place may be asked for.  Stable only under the slab's list_lock. */
+bool slab_find(const struct arena *arena, const struct cache *cache, uint32_t place, struct slab_object *op);
+
+enum slab_state slab_get(const struct arena *arena, uint32_t word);
+void slab_set(struct arena *arena, uint32_t word, enum slab_state state);
+
+/* The place of the slab's i-th object. */
+uint32_t slab_place(const struct arena *arena, const struct cache *cache, uint32_t slab, uint32_t i);
+
+#endif

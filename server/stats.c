@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/stats.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "server/cache.h"
+#include "server/session.h"
+#include "shm/segment.h"
+
+static uint64_t
+resident(int fd)
+{
+	int64_t bytes = fd >= 0 ? segment_resident(fd) : 0;
+
+	return bytes > 0 ? (uint64_t)bytes : 0;
+}
+
+void
+stats_status(struct slabd *slabd, struct proto_status_reply *reply)
+{
+	struct arena *arena = slabd->arena;
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	*reply = (struct proto_status_reply){
+		.version = PROTO_VERSION,
+		.pid = (uint32_t)getpid(),
+		.uptime_ms = (uint64_t)((now.tv_sec - slabd->started.tv_sec) * 1000 + (now.tv_nsec - slabd->started.tv_nsec) / 1000000),
+		.n_threads = slabd->n_loops,
+		.arena_bytes = arena->options.limit_bytes,
+		.committed_bytes = atomic_read(&arena->committed_bytes),
+		.reserve_bytes = arena->options.reserve_bytes,
+		.n_nodes = arena->topology.n_nodes,
+		.words_bytes = resident(arena->words_fd),
+		.map_bytes = resident(arena->fd),
+		.ledger_bytes = resident(arena->ledger_fd),
+		.n_bad_packets = atomic_read(&slabd->n_bad_packets),
+		.n_misplaced = atomic_read(&arena->n_misplaced),
+	};
+	snprintf(reply->server, sizeof reply->server, "slabd %s", SLABD_VERSION);
+	snprintf(reply->profile, sizeof reply->profile, "%s", slabd_profile_name(arena->options.profile));
+	snprintf(reply->arena, sizeof reply->arena, "%s", arena->name);
+	snprintf(reply->page_kind, sizeof reply->page_kind, "%s", slabd_page_kind_name(arena->options.page_kind));
+	pthread_mutex_lock(&arena->ledger_lock);
+	snprintf(reply->page_note, sizeof reply->page_note, "%s", arena->page_note);
+	pthread_mutex_unlock(&arena->ledger_lock);
+	for (unsigned i = 0; i < arena->n_segments; i++)
+		*(arena->segments[i].kind == LAYOUT_PAGES_HUGE ? &reply->bytes_huge : &reply->bytes_4k) += resident(arena->segments[i].fd);
+	pthread_mutex_lock(&arena->registry_lock);
+	reply->n_caches = arena->n_caches;
+	pthread_mutex_unlock(&arena->registry_lock);
+	pthread_rwlock_rdlock(&arena->sessions_lock);
+	reply->n_sessions = arena->n_sessions;
+	reply->n_sessions_ever = arena->n_sessions_ever;
+	reply->n_dead = arena->n_dead;
+	for (struct session *s = arena->first_session; s; s = s->next) {
+		reply->session_bytes += resident(s->fd);
+		reply->n_faults += atomic_read(&s->n_faults);
+	}
+	pthread_rwlock_unlock(&arena->sessions_lock);
+}
+
+/* Entries of one slot: what the client claims, as far as it can be true. */
+static uint32_t
+slot_entries(const struct session *session, uint32_t slot)
+{
+	uint32_t size = atomic_read(&session_sheaf(session, slot)->size);
+
+	return size < session->slots[slot].capacity ? size : session->slots[slot].capacity;
+}
+
+static void
+add_session(const struct session *session, uint32_t cache, struct proto_caches_reply *reply)
+{
+	const struct layout_session_cache *c;
+
+	if (!session->map)
+		return;
+	c = session_cache(session, cache);
+	reply->n_refills += atomic_read(&c->n_refills);
+	reply->n_flushes += atomic_read(&c->n_flushes);
+	reply->n_foreign_frees += atomic_read(&c->n_foreign_frees);
+	for (uint32_t slot = 0; slot < atomic_read_acquire(&session->n_slots); slot++) {
+		uint32_t n;
+
+		if (atomic_read(&session->slots[slot].cache) != cache)
+			continue;
+		n = slot_entries(session, slot);
+		switch (atomic_read(&session_slots(session)[slot].holder)) {
+		case LAYOUT_HOLDER_SLABD:
+		case LAYOUT_HOLDER_RETURNED:
+			reply->n_returned += n;
+			break;
+		case LAYOUT_HOLDER_BARN:
+			reply->n_process_barn += n;
+			break;
+		case LAYOUT_HOLDER_APP:
+			reply->n_app += n;
+			break;
+		default:
+			reply->n_thread += n;
+		}
+	}
+}
+
+static void
+add_node(struct node *node, struct proto_caches_reply *reply)
+{
+	node_lock(node);
+	reply->n_slabs += node->n_slabs;
+	reply->n_pages += node->n_pages;
+	reply->n_partial += node->n_partial;
+	reply->n_objects += node->n_objects;
+	reply->n_free += node->n_free;
+	reply->n_node_barn += node->n_barn;
+	reply->lock_acquired += node->lock.n_acquired;
+	reply->lock_contended += node->lock.n_contended;
+	reply->lock_wait_ns += node->lock.wait_ns;
+	reply->lock_hold_ns += node->lock.hold_ns;
+	reply->n_sheaves_granted += node->n_sheaves_granted;
+	reply->n_sheaves_taken += node->n_sheaves_taken;
+	reply->n_carved += node->n_carved;
+	reply->n_discarded += node->n_discarded;
+	reply->n_order_fallback += node->n_order_fallback;
+	node_unlock(node);
+}
+
+void
+stats_cache(struct arena *arena, uint32_t after, struct proto_caches_reply *reply)
+{
+	struct cache *k = arena_cache(arena, after + 1ull);
+	uint64_t idle;
+
+	*reply = (struct proto_caches_reply){0};
+	if (!k)
+		return;
+	reply->cache = k->id;
+	snprintf(reply->name, sizeof reply->name, "%s", k->name);
+	reply->flags = k->flags;
+	reply->object_size = k->object_size;
+	reply->object_bytes = k->object_bytes;
+	reply->align = k->align;
+	reply->order = k->order;
+	reply->objects_per_slab = k->n_slab_objects;
+	reply->capacity = k->is_sheafless ? 0 : k->capacity;
+	reply->barn_full = k->barn_full;
+	reply->min_partial = k->min_partial;
+	reply->max_cached = k->max_cached;
+	reply->n_openers = atomic_read(&k->n_openers);
+	pthread_rwlock_rdlock(&arena->sessions_lock);
+	for (unsigned i = 0; i < k->n_nodes; i++)
+		add_node(&k->nodes[i], reply);
+	for (struct session *s = arena->first_session; s; s = s->next)
+		add_session(s, k->id, reply);
+	pthread_rwlock_unlock(&arena->sessions_lock);
+	/* Clients that have ended took their counters with them. */
+	reply->n_refills += atomic_read(&k->n_dead_refills);
+	reply->n_flushes += atomic_read(&k->n_dead_flushes);
+	reply->n_foreign_frees += atomic_read(&k->n_dead_foreign_frees);
+	reply->n_out = reply->n_objects - reply->n_free - reply->n_node_barn;
+	idle = reply->n_thread + reply->n_process_barn + reply->n_returned + reply->n_app;
+	reply->n_allocated = reply->n_out > idle ? reply->n_out - idle : 0;
+}
+
+/* Objects whose word names the client: all words of the arena are read. */
+static void
+count_named(struct arena *arena, uint32_t client, bool is_alive, struct proto_clients_reply *reply)
+{
+	for (uint32_t number = 1; number <= atomic_read_acquire(&arena->n_slabs); number++) {
+		const struct slab *slab = &arena->slabs[number];
+		struct cache *k = arena_cache(arena, atomic_read_acquire(&slab->cache));
+
+		for (uint32_t i = 0; k && i < slab->n_objects; i++) {
+			uint32_t word = slab->first_word + i;
+
+			if (word_owner(atomic_read(&arena->words[word])) != client || slab_get(arena, word) != SLAB_OUT)
+				continue;
+			*(is_alive ? &reply->n_held : &reply->n_orphans) += 1;
+			reply->bytes_held += k->object_bytes;
+		}
+	}
+}
+
+static void
+add_caches(const struct session *session, struct proto_clients_reply *reply)
+{
+	for (uint32_t id = 1; id < LAYOUT_MAX_CACHES; id++) {
+		const struct layout_session_cache *c = session_cache(session, id);
+
+		if (!arena_cache(session->arena, id))
+			break;
+		reply->n_refills += atomic_read(&c->n_refills);
+		reply->n_flushes += atomic_read(&c->n_flushes);
+		reply->n_foreign_frees += atomic_read(&c->n_foreign_frees);
+		reply->n_double_frees += atomic_read(&c->n_double_frees);
+		reply->n_wild_frees += atomic_read(&c->n_wild_frees);
+		reply->n_misaligned_frees += atomic_read(&c->n_misaligned_frees);
+		reply->n_refused_frees += atomic_read(&c->n_refused_frees);
+		reply->n_dropped += atomic_read(&c->n_dropped);
+		reply->n_nested += atomic_read(&c->n_nested);
+	}
+	reply->n_slots = atomic_read_acquire(&session->n_slots);
+	reply->n_threads = atomic_read(&session_head(session)->n_threads);
+	for (uint32_t slot = 0; slot < reply->n_slots; slot++) {
+		const struct cache *k = arena_cache(session->arena, atomic_read(&session->slots[slot].cache));
+
+		if (k)
+			reply->bytes_idle += (uint64_t)slot_entries(session, slot) * k->object_bytes;
+	}
+}
+
+static void
+describe(struct arena *arena, struct session *session, struct proto_clients_reply *reply)
+{
+	static const char *const states[] = {"live", "detached", "dying"};
+
+	reply->client_id = session->id;
+	reply->pid = (uint32_t)session->pid;
+	reply->uid = session->uid;
+	reply->gid = session->gid;
+	snprintf(reply->state, sizeof reply->state, "%s", states[session->state]);
+	snprintf(reply->label, sizeof reply->label, "%s", session->label);
+	reply->flags = session->is_readonly;
+	reply->n_faults = atomic_read(&session->n_faults);
+	if (session->map)
+		add_caches(session, reply);
+	count_named(arena, session->client, true, reply);
+}
+
+void
+stats_client(struct arena *arena, uint32_t after, struct proto_clients_reply *reply)
+{
+	*reply = (struct proto_clients_reply){0};
+	pthread_rwlock_rdlock(&arena->sessions_lock);
+	for (uint32_t client = after + 1; client <= LAYOUT_MAX_CLIENTS; client++) {
+		struct session *session = arena->sessions[client];
+
+		if (!session && !arena->named[client])
+			continue;
+		reply->client = client;
+		if (session) {
+			describe(arena, session, reply);
+			break;
+		}
+		/* The dead whose objects are kept. */
+		count_named(arena, client, false, reply);
+		if (reply->n_orphans) {
+			reply->client_id = client | arena->incarnations[client] << 14;
+			snprintf(reply->state, sizeof reply->state, "dead");
+			break;
+		}
+		*reply = (struct proto_clients_reply){0};
+	}
+	pthread_rwlock_unlock(&arena->sessions_lock);
+}

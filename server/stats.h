@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What monitors are told.  Counted when asked for, from the ledger and by walking the sheaves: the fast paths count nothing.
+ * On a live system the parts were read one after the other; differences that would be negative are shown as 0.
+ */
+#ifndef SLAB_SERVER_STATS_H
+#define SLAB_SERVER_STATS_H
+
+#include "proto/proto.h"
+#include "server/slabd.h"
+
+void stats_status(struct slabd *slabd, struct proto_status_reply *reply);
+/* The first cache, or client, after that id; reply's id 0: no more.  Both take sessions_lock for reading. */
+void stats_cache(struct arena *arena, uint32_t after, struct proto_caches_reply *reply);
+void stats_client(struct arena *arena, uint32_t after, struct proto_clients_reply *reply);
+
+#endif

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench: measures one peer in one pattern once, and says so in one line of CSV (bench --columns names them).
+ *
+ *     bench --peer=slabd --socket=S --slabctl=build/release/slabctl --pattern=pair --processes=2 --seconds=0.5
+ *     LD_PRELOAD=libtcmalloc_minimal.so.4 bench --peer=malloc --peer-name=tcmalloc --pattern=batch1k
+ *     bench --trade --capacity=28 --processes=4 --socket=S --slabctl=...      the mixed pattern, with lock and message times
+ *
+ * run.sh and trade.sh start a slabd, repeat, take medians and compare.
+ */
+#define _GNU_SOURCE 1
+#include "tests/bench/bench.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/slabclient.h"
+
+static const char *const patterns[BENCH_N_PATTERNS] = {
+	[BENCH_PAIR] = "pair",
+	[BENCH_BATCH1K] = "batch1k",
+	[BENCH_BATCH64K] = "batch64k",
+	[BENCH_RANDOM4K] = "random4k",
+	[BENCH_PIPE] = "pipe",
+	[BENCH_MIXED] = "mixed",
+};
+
+static const char columns[] = "peer,pattern,processes,ns_per_unit,units_per_s,round_trips_per_unit,bytes_idle";
+static const char trade_columns[] = "processes,capacity,units_per_s,ns_per_unit,round_trips_per_unit,locks_per_unit,contended_share,bytes_idle,"
+				    "lock_wait_share,message_share,run_queue_share,rest_share,lock_hold_ns";
+
+static uint64_t
+bytes_idle(const struct bench_counters *c)
+{
+	return (c->n_thread + c->n_process_barn + c->n_returned + c->n_node_barn) * c->object_bytes;
+}
+
+static void
+print_run(const struct bench_options *opt, const struct bench_result *r)
+{
+	printf("%s,%s,%u,%.2f,%.0f,%.9f,%" PRIu64 "\n", opt->peer_name, patterns[opt->pattern], opt->n_workers, r->ns_per_unit, r->units_per_s,
+		(double)(r->after.n_refills - r->before.n_refills) / (double)r->n_units, bytes_idle(&r->after));
+}
+
+/*
+ * Shares of the workers' time.  Of the time in slow calls, what slabd waited for its list_lock is lock wait (slabd waits in the workers' stead; several
+ * threads of it may wait at once), what the workers were ready to run but had no CPU is run queue, the rest is waiting for messages.
+ */
+static void
+print_trade(const struct bench_options *opt, const struct bench_result *r)
+{
+	double all = (double)r->worker_ns, slow = (double)r->slow_ns / all;
+	double wait = (double)(r->after.lock_wait_ns - r->before.lock_wait_ns) / all;
+	double delay = (double)r->run_delay_ns / all;
+	double n_locks = (double)(r->after.lock_acquired - r->before.lock_acquired);
+	double n_contended = (double)(r->after.lock_contended - r->before.lock_contended);
+	double message;
+
+	wait = wait < slow ? wait : slow;
+	delay = delay < slow - wait ? delay : slow - wait;
+	message = slow - wait - delay;
+	printf("%u,", opt->n_workers);
+	if (opt->capacity == SLABC_SHEAVES_NONE)
+		printf("none,");
+	else
+		printf("%" PRIu64 ",", r->after.capacity ? r->after.capacity : opt->capacity);
+	printf("%.0f,%.2f,%.9f,%.9f,%.6f,%" PRIu64 ",%.6f,%.6f,%.6f,%.6f,%.0f\n", r->units_per_s, r->ns_per_unit,
+		(double)(r->after.n_refills - r->before.n_refills) / (double)r->n_units, n_locks / (double)r->n_units,
+		n_locks > 0 ? n_contended / n_locks : 0, bytes_idle(&r->after), wait, message, delay, 1 - slow,
+		n_locks > 0 ? (double)(r->after.lock_hold_ns - r->before.lock_hold_ns) / n_locks : 0);
+}
+
+static int
+pattern_of(const char *name, enum bench_pattern *pp)
+{
+	for (int i = 0; i < BENCH_N_PATTERNS; i++) {
+		if (strcmp(name, patterns[i]) == 0) {
+			*pp = (enum bench_pattern)i;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+static int
+capacity_of(const char *text, uint32_t *capacityp)
+{
+	char *end;
+
+	if (strcmp(text, "none") == 0) {
+		*capacityp = SLABC_SHEAVES_NONE;
+		return 0;
+	}
+	*capacityp = (uint32_t)strtoul(text, &end, 10);
+	return end != text && *end == 0 ? 0 : -EINVAL;
+}
+
+static int
+options_parse(struct bench_options *opt, int argc, char **argv)
+{
+	static const struct option longs[] = {{"peer", 1, NULL, 'p'}, {"peer-name", 1, NULL, 'n'}, {"pattern", 1, NULL, 'a'},
+		{"processes", 1, NULL, 'w'}, {"seconds", 1, NULL, 't'}, {"capacity", 1, NULL, 'c'}, {"socket", 1, NULL, 's'},
+		{"slabctl", 1, NULL, 'l'}, {"cache", 1, NULL, 'k'}, {"trade", 0, NULL, 'T'}, {"columns", 0, NULL, 'C'}, {NULL, 0, NULL, 0}};
+	bool is_columns = false;
+	int c, r = 0;
+
+	while (r == 0 && (c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+		switch (c) {
+		case 'p':
+			opt->peer = optarg;
+			break;
+		case 'n':
+			opt->peer_name = optarg;
+			break;
+		case 'a':
+			r = pattern_of(optarg, &opt->pattern);
+			break;
+		case 'w':
+			opt->n_workers = (unsigned)strtoul(optarg, NULL, 10);
+			break;
+		case 't':
+			opt->seconds = strtod(optarg, NULL);
+			break;
+		case 'c':
+			r = capacity_of(optarg, &opt->capacity);
+			break;
+		case 's':
+			opt->socket = optarg;
+			break;
+		case 'l':
+			opt->slabctl = optarg;
+			break;
+		case 'k':
+			opt->cache = optarg;
+			break;
+		case 'T':
+			opt->is_trade = true;
+			opt->pattern = BENCH_MIXED;
+			break;
+		case 'C':
+			is_columns = true;
+			break;
+		default:
+			return -EINVAL;
+		}
+	}
+	if (is_columns) {
+		puts(opt->is_trade ? trade_columns : columns);
+		exit(EXIT_SUCCESS);
+	}
+	if (r < 0 || optind != argc || opt->n_workers < 1 || opt->n_workers > BENCH_MAX_WORKERS || !(opt->seconds > 0))
+		return -EINVAL;
+	if (opt->pattern == BENCH_PIPE && opt->n_workers % 2 != 0)
+		return -EINVAL;
+	return 0;
+}
+
+int
+main(int argc, char **argv)
+{
+	struct bench_options opt = {.peer = "slabd", .n_workers = 1, .seconds = 0.5, .cache = "bench.256"};
+	struct bench_result result = {0};
+	const struct peer_ops *ops;
+
+	if (options_parse(&opt, argc, argv) < 0) {
+		fprintf(stderr, "usage: bench [--peer=slabd|malloc] [--peer-name=NAME] [--pattern=pair|batch1k|batch64k|random4k|pipe|mixed]\n"
+				"             [--processes=1..64 (pipe: even)] [--seconds=0.5] [--capacity=N|none] [--socket=PATH] [--slabctl=PATH]\n"
+				"             [--cache=NAME] [--trade] [--columns]\n");
+		return 2;
+	}
+	if (!opt.peer_name)
+		opt.peer_name = opt.peer;
+	if (!opt.socket)
+		opt.socket = getenv("SLABD_SOCKET") ? getenv("SLABD_SOCKET") : SLABC_DEFAULT_SOCKET;
+	ops = strcmp(opt.peer, "malloc") == 0 ? &peer_malloc : &peer_slabd;
+	if (bench_run(&opt, ops, &result) < 0)
+		return EXIT_FAILURE;
+	if (opt.is_trade)
+		print_trade(&opt, &result);
+	else
+		print_run(&opt, &result);
+	return EXIT_SUCCESS;
+}

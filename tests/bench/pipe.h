@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The two ends of a pipe, once for each peer: no guard, included after
+ *
+ *   PIPE_SEND(p, q)     the object q as 64 bits for the other side
+ *   PIPE_RECEIVE(p, x)  the object there; NULL: gone
+ *   PIPE_ALLOC(p), PIPE_FREE(p, q)
+ *
+ * Head and tail move by BENCH_PUBLISH; each side keeps what it last saw of the other's.  Both look at the clock when they must wait and at
+ * each publication, so a partner that has died ends the wait.  A phase ends when the producer says so and the ring is empty: the consumer's time is the pipe's.
+ */
+
+static inline void
+pipe_relax(unsigned *n_spinsp)
+{
+	/* slabd needs a CPU too, and both are ours. */
+	if (++*n_spinsp % 256 == 0)
+		sched_yield();
+	else
+		bench_pause();
+}
+
+static uint64_t
+pipe_produce(struct peer *p, struct bench_state *s, uint64_t until_ns)
+{
+	struct bench_ring *r = s->ring;
+	uint64_t head = r->head, first = head, room = head;
+	unsigned n_spins = 0;
+
+	(void)p;
+	while (bench_now_ns() < until_ns) {
+		if (room - head < BENCH_PUBLISH) {
+			/* order: RING_TAIL acquire - pairs with pipe_consume(): the slots were read */
+			room = __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE) + BENCH_RING;
+			if (room - head < BENCH_PUBLISH) {
+				pipe_relax(&n_spins);
+				continue;
+			}
+		}
+		for (unsigned i = 0; i < BENCH_PUBLISH; i++) {
+			uint64_t *q = PIPE_ALLOC(p);
+
+			*(volatile uint64_t *)q = s->sequence++;
+			r->slot[head++ % BENCH_RING] = PIPE_SEND(p, q);
+		}
+		/* order: RING_HEAD release - objects and slots are written before head covers them */
+		__atomic_store_n(&r->head, head, __ATOMIC_RELEASE);
+	}
+	/* order: RING_CLOSED release - the last head is visible before the end of the phase */
+	__atomic_store_n(&r->n_closed, ++s->n_phases, __ATOMIC_RELEASE);
+	return head - first;
+}
+
+static uint64_t
+pipe_consume(struct peer *p, struct bench_state *s, uint64_t until_ns)
+{
+	struct bench_ring *r = s->ring;
+	uint64_t tail = r->tail, first = tail;
+	unsigned n_spins = 0;
+
+	s->n_phases++;
+	for (;;) {
+		/* order: RING_CLOSED acquire - pairs with pipe_produce(): head, read next, is the phase's last if this is set */
+		bool is_closed = __atomic_load_n(&r->n_closed, __ATOMIC_ACQUIRE) >= s->n_phases;
+		/* order: RING_HEAD acquire - pairs with pipe_produce() */
+		uint64_t head = __atomic_load_n(&r->head, __ATOMIC_ACQUIRE);
+
+		if (head == tail && is_closed)
+			return tail - first;
+		if (head == tail) {
+			pipe_relax(&n_spins);
+			if (n_spins % 4096 == 0 && bench_now_ns() > until_ns + 10u * 1000000000u)
+				bench_die("the producer is gone", ETIMEDOUT);
+			continue;
+		}
+		for (unsigned i = 0; i < BENCH_PUBLISH && tail != head; i++) {
+			volatile uint64_t *q = PIPE_RECEIVE(p, r->slot[tail++ % BENCH_RING]);
+
+			if (!q || *q != s->sequence)
+				bench_die("an object of the pipe is gone, or another one", q ? EBADMSG : errno);
+			s->sequence++;
+			PIPE_FREE(p, (uint64_t *)(uintptr_t)q);
+		}
+		/* order: RING_TAIL release - slots are read before they may be written again */
+		__atomic_store_n(&r->tail, tail, __ATOMIC_RELEASE);
+	}
+}
+
+static uint64_t
+pipe_until(struct peer *p, struct bench_state *s, uint64_t until_ns)
+{
+	return s->is_producer ? pipe_produce(p, s, until_ns) : pipe_consume(p, s, until_ns);
+}
