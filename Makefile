@@ -34,7 +34,7 @@ PROTO_SRC = proto/codec.c proto/channel.c
 SERVER_SRC = server/arena.c server/audit.c server/bitset.c server/cache.c server/config.c server/conn.c server/geometry.c server/grant.c \
 	server/listener.c server/log.c server/node.c server/pages.c server/reaper.c server/request.c server/session.c server/slab.c \
 	server/slabd.c server/stats.c server/topology.c server/words.c
-CLIENT_SRC = client/block.c client/bulk.c client/cache.c client/mapping.c client/ref.c client/session.c client/slabclient.c client/thread.c
+CLIENT_SRC = client/block.c client/bulk.c client/cache.c client/free.c client/mapping.c client/ref.c client/session.c client/slabclient.c client/thread.c
 CTL_SRC = client/ctl/main.c client/ctl/table.c
 
 obj = $(patsubst %.c,$(B)/%.o,$(1))

@@ -264,11 +264,12 @@ handle_init(struct slabc_cache *k, struct slabc *c, const char *name, const stru
 static int
 handle_get(struct slabc *c, const char *name, const struct proto_cache_open_reply *reply, bool is_nowait, struct slabc_cache **kp)
 {
-	struct slabc_cache *k, *fresh = calloc(1, sizeof(*fresh));
+	struct slabc_cache *k, *fresh = aligned_alloc(64, (sizeof(*fresh) + 63) & ~(size_t)63); /* the hot part is in its first lines */
 	int r;
 
 	if (!fresh)
 		return error_set(ENOMEM, "no memory for a handle of cache '%s'", name);
+	memset(fresh, 0, sizeof(*fresh));
 	r = handle_init(fresh, c, name, reply);
 	if (r < 0) {
 		free(fresh);
@@ -436,12 +437,14 @@ cache_close(struct slabc_cache *k)
 		for (struct thread_block *tb = library_threads; tb; tb = tb->next)
 			if (!is_own || tb == tls.block)
 				thread_drop(tb, k->v.index, false);
-		flush_list(k, &k->shown->full);
-		flush_list(k, &k->shown->empty);
-		if (!is_own) {
+		if (!is_own)
 			is_last = unchain(k);
-			handle_free(k);
+		if (is_own || is_last) {
+			flush_list(k, &k->shown->full);
+			flush_list(k, &k->shown->empty);
 		}
+		if (!is_own)
+			handle_free(k);
 	}
 	pthread_mutex_unlock(&library_lock);
 	if (is_last)

@@ -4,8 +4,9 @@
  *
  *   slabclient.c  sessions: open, close, fork, the sentence of the last error      session.c  requests over the socket
  *   mapping.c     what slabd shows, mapped                                         cache.c    handles, refills, flushes
- *   thread.c      a thread's sheaves, its slow paths, calls from signal handlers   bulk.c     many objects in one call, prefilled sheaves
- *   ref.c         references                                                       block.c    thread blocks: first use, exit
+ *   block.c       thread blocks: first use, exit                                   thread.c   a thread's sheaves, allocation, room for frees
+ *   free.c        frees                                                            bulk.c     many objects in one call, prefilled sheaves
+ *   ref.c         references
  *
  * Locks, in the order in which they are taken: slabc.opening, library_lock, slabc.requests.  None is held by a thread that is not inside the
  * library (tls.in_library), so a signal handler that finds its thread outside may take them, and one that finds it inside takes none.
@@ -213,23 +214,29 @@ int cache_prefill(struct slabc_cache *k, uint32_t n, uint32_t *slotp, int64_t de
 /* The handle with which slabc_free_ref() frees objects of a cache. */
 int cache_own(struct slabc *c, uint32_t id, struct slabc_cache **kp);
 
-/* thread.c: slow paths */
+/* thread.c */
 void *thread_alloc_slow(struct slabc_cache *k);
-void thread_free_slow(struct slabc_cache *k, void *p);
 /* Makes the thread's main sheaf hold an object, or have room for one. Only from inside. */
 int thread_fetch(struct slabc_cache *k, struct thread_block *tb, uint32_t *n_droppedp, int64_t deadline);
 int thread_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t deadline);
-/* One object by the slow path; frees by pointer, faults reported. Only from inside. */
+/* One object by the slow path. Only from inside. */
 int thread_alloc_one(struct slabc_cache *k, struct thread_block *tb, int64_t deadline, void **pp);
-int thread_free_one(struct slabc_cache *k, struct thread_block *tb, void *p, int64_t deadline);
-/* Frees what a reference stands for, whose word is `word`.  -ESTALE, -EINVAL as slabc_free_ref(). */
-int thread_free_exact(struct slabc_cache *k, struct thread_block *tb, uint32_t place, uint32_t *word, uint32_t generation, int64_t deadline);
 /* Entries that a sheaf of the thread takes; 0: revoked, or none. */
 uint32_t thread_limit(const struct slabc_cache *k, const struct sheaf *s);
 /* After a free into main: a cache without sheaves gives it back at once. */
 int thread_settle(struct slabc_cache *k, struct thread_block *tb, int64_t deadline);
 /* Drops the top entry of a sheaf if its word is owned; false: there is none such. */
 bool thread_drop_top(struct slabc_cache *k, struct sheaf *s);
+
+/* Gives back to the barn, sending nothing, a sheaf that was borrowed from it. */
+void thread_lend_back(struct slabc_cache *k, uint32_t slot, struct sheaf *s);
+
+/* free.c */
+void thread_free_slow(struct slabc_cache *k, void *p);
+/* Frees by pointer; faults are reported. Only from inside. */
+int thread_free_one(struct slabc_cache *k, struct thread_block *tb, void *p, int64_t deadline);
+/* Frees what a reference stands for, whose word is `word`.  -ESTALE, -EINVAL as slabc_free_ref(). */
+int thread_free_exact(struct slabc_cache *k, struct thread_block *tb, uint32_t place, uint32_t *word, uint32_t generation, int64_t deadline);
 
 enum fault { FAULT_NONE, FAULT_DOUBLE = 1, FAULT_WILD = 2, FAULT_MISALIGNED = 3, FAULT_REFUSED = 4 };
 /* Counts and reports a bad free; -EINVAL. */

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Allocation and free: the two hot functions, and what they fall back to.
+ * A thread's sheaves: allocation, and room for frees.
  *
  * Layers, fastest first: main sheaf, spare sheaf, process barn, slabd.  Main and spare are the thread's (holder THREAD + number); they are touched only
  * between busy = 1 and busy = 0, since a signal handler, or slabd after a revocation, may want the same sheaf.  A sheaf is put in main's place before
  * the old one is handed on, so a handler always finds a usable main, a busy one, or none.
- *
- * A free that the hot path refuses is judged by its word (free_judge()), then made in one bracket (free_push()): close or claim the word, entry,
- * size, clear (I1, I1b).  Room is made before the word is touched: if no sheaf can be had the object stays as it was.
  *
  * Nested calls (thread_enter() said no) take no lock, send nothing and wait for nobody: they borrow a sheaf of the process barn for one object.
  */
@@ -15,22 +12,6 @@
 
 #include <string.h>
 #include <time.h>
-
-enum {
-	MAX_LOST_CLAIMS = 4096, /* of one free: who loses more often is being played with */
-};
-
-enum { FREE_E_FULL = 1, FREE_E_LOST = 2 };
-
-/* What is to be freed. */
-struct free_target {
-	uint32_t *word;
-	uint32_t place;
-	uint32_t generation; /* of the reference; by pointer: as first read */
-	bool is_exact;       /* by reference */
-	bool has_generation;
-	enum fault fault; /* why it was refused, if by pointer */
-};
 
 void *
 slabc_alloc(struct slabc_cache *k)
@@ -40,14 +21,6 @@ slabc_alloc(struct slabc_cache *k)
 	if (__builtin_expect(p != NULL, 1))
 		return p;
 	return thread_alloc_slow(k);
-}
-
-void
-slabc_free(struct slabc_cache *k, void *p)
-{
-	if (__builtin_expect(sheaf_push(&k->v, tls.main[k->v.index], p), 1))
-		return;
-	thread_free_slow(k, p);
 }
 
 void *
@@ -221,9 +194,8 @@ thread_alloc_one(struct slabc_cache *k, struct thread_block *tb, int64_t deadlin
 	}
 }
 
-/* Gives a borrowed sheaf back to the barn. */
-static void
-nested_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s)
+void
+thread_lend_back(struct slabc_cache *k, uint32_t slot, struct sheaf *s)
 {
 	struct layout_slot *slots = k->c->slots;
 	bool is_returned;
@@ -250,7 +222,7 @@ nested_alloc(struct slabc_cache *k)
 	slot = tb ? barn_get(k, &k->shown->full, thread_holder(tb), &s) : CLIENT_NO_SLOT;
 	if (slot != CLIENT_NO_SLOT) {
 		p = sheaf_pop(&k->v, s);
-		nested_put(k, (uint32_t)slot, s);
+		thread_lend_back(k, (uint32_t)slot, s);
 	}
 	if (!p)
 		return error_null(error_set(EAGAIN, "allocation in a signal handler that interrupted the library, and the process barn is empty"));
@@ -280,169 +252,7 @@ thread_alloc_slow(struct slabc_cache *k)
 	return p;
 }
 
-/* Free */
-
-static uint64_t *
-fault_counter(struct slabc_cache *k, enum fault kind)
-{
-	switch (kind) {
-	case FAULT_DOUBLE:
-		return &k->shown->n_double_frees;
-	case FAULT_WILD:
-		return &k->shown->n_wild_frees;
-	case FAULT_MISALIGNED:
-		return &k->shown->n_misaligned_frees;
-	default:
-		return &k->shown->n_refused_frees;
-	}
-}
-
-static int
-fault_count(struct slabc_cache *k, enum fault kind, const void *p, uint64_t *np)
-{
-	static const char *const sentences[] = {
-		[FAULT_NONE] = "",
-		[FAULT_DOUBLE] = "it is free already, or being freed",
-		[FAULT_WILD] = "it is no object of this cache",
-		[FAULT_MISALIGNED] = "it points into an object, not at its first byte",
-		[FAULT_REFUSED] = "another client holds it: it must be shared (slabc_ref_of), and in a SLABC_RECLAIM cache adopted or freed by reference",
-	};
-
-	*np = atomic_add(fault_counter(k, kind), 1) + 1;
-	return error_set(EINVAL, "free of %p in cache '%s' refused: %s", p, k->name, sentences[kind]);
-}
-
-int
-thread_fault(struct slabc_cache *k, enum fault kind, const void *p)
-{
-	union proto_request request = {.fault = {.cache = k->v.cache, .kind = kind, .place = (uint64_t)((const char *)p - k->v.base)}};
-	uint64_t n;
-	int r = fault_count(k, kind, p, &n);
-
-	if ((n & (n - 1)) == 0)
-		session_post(k->c, PROTO_OP_FAULT, &request);
-	return r;
-}
-
-static int
-free_refuse(struct free_target *f, enum fault fault)
-{
-	f->fault = fault;
-	if (!f->is_exact)
-		return -EINVAL; /* thread_fault() has the sentence */
-	return fault == FAULT_REFUSED ? error_set(EINVAL, "another client holds the object, and has not shared it")
-				      : error_set(ESTALE, "the object has been freed since the reference was made");
-}
-
-/* May it be freed, the word being w? */
-static int
-free_judge(const struct slabc_cache *k, struct free_target *f, uint32_t w)
-{
-	if (word_owner(w) == 0 || word_state(w) == WORD_CLOSING)
-		return free_refuse(f, FAULT_DOUBLE);
-	if (!f->has_generation) {
-		f->generation = word_generation(w);
-		f->has_generation = true;
-	}
-	if (f->generation != word_generation(w) && !(MUTANT(POINTER_FREE) && f->is_exact))
-		return free_refuse(f, FAULT_DOUBLE);
-	if (word_owner(w) == k->v.me)
-		return 0;
-	if (word_state(w) != WORD_SHARED || (!f->is_exact && (k->flags & SLABC_RECLAIM)))
-		return free_refuse(f, FAULT_REFUSED);
-	return 0;
-}
-
-/* Two rules broken at will: the entry first, and the claim or the closing after it. */
-static int
-free_push_first(const struct free_target *f, struct sheaf *s, uint32_t n, uint32_t w)
-{
-	int r = 0;
-
-	atomic_write(&s->entry[n], f->place);
-	atomic_write_release(&s->size, n + 1);
-	STEP(FREE_GROWN);
-	if (!atomic_cas(f->word, &w, word_cleared(w))) {
-		atomic_write_release(&s->size, n);
-		r = FREE_E_LOST;
-	}
-	atomic_write_release(&s->busy, 0);
-	return r;
-}
-
-/* Frees into s from exactly w, which was judged.  FREE_E_FULL, FREE_E_LOST: the word is no longer w; nothing has changed. */
-static int
-free_push(struct slabc_cache *k, struct sheaf *s, const struct free_target *f, uint32_t w)
-{
-	bool is_foreign = word_owner(w) != k->v.me, is_owned = !is_foreign && word_state(w) == WORD_OWNED;
-	uint32_t n, old = w;
-
-	if (s == &no_sheaf)
-		return FREE_E_FULL;
-	atomic_write(&s->busy, 1);
-	atomic_compiler_barrier();
-	n = atomic_read(&s->size);
-	if (n >= thread_limit(k, s)) {
-		atomic_write_release(&s->busy, 0);
-		return FREE_E_FULL;
-	}
-	STEP(CLAIM_READ);
-	if ((MUTANT(PUSH_FIRST) && is_foreign) || (MUTANT(FREE_NOT_CLOSED) && !is_foreign && !is_owned))
-		return free_push_first(f, s, n, w);
-	if (is_owned) {
-		/* Nobody else may take it: a plain store closes it. */
-		atomic_write(f->word, word_with(w, k->v.me, WORD_CLOSING));
-	} else if (!atomic_cas(f->word, &old,
-			   MUTANT(CLAIM_TO_ZERO) && is_foreign ? word_cleared(w) : word_with(w, k->v.me, WORD_CLOSING))) {
-		atomic_write_release(&s->busy, 0);
-		return FREE_E_LOST;
-	}
-	if (is_foreign)
-		STEP(CLAIM_MADE);
-	STEP(FREE_CLOSED);
-	atomic_write(&s->entry[n], f->place);
-	/* order: SHEAF_SIZE release - the entry lies below the size that covers it */
-	atomic_write_release(&s->size, n + 1);
-	STEP(FREE_GROWN);
-	/* order: WORD release - the object is in the sheaf before its word is clear */
-	atomic_write_release(f->word, word_cleared(w));
-	STEP(FREE_CLEARED);
-	atomic_write_release(&s->busy, 0);
-	if (is_foreign)
-		atomic_add(&k->shown->n_foreign_frees, 1);
-	return 0;
-}
-
-/* Frees into s; a lost claim is made again while the life is the same and somebody holds it (I1b).  FREE_E_FULL, or a negative errno. */
-static int
-free_into(struct slabc_cache *k, struct sheaf *s, struct free_target *f)
-{
-	for (uint32_t tries = 0; tries < MAX_LOST_CLAIMS; tries++) {
-		/* order: WORD acquire - pairs with the release of whoever held it last */
-		uint32_t w = atomic_read_acquire(f->word);
-		int r = free_judge(k, f, w);
-
-		if (r == 0)
-			r = free_push(k, s, f, w);
-		if (r != FREE_E_LOST)
-			return r;
-		if (MUTANT(NO_RETRY))
-			return free_refuse(f, FAULT_DOUBLE);
-	}
-	return error_set(EIO, "the object's word changed %d times while it was being freed", MAX_LOST_CLAIMS);
-}
-
-static int
-free_find(struct slabc_cache *k, const void *p, struct free_target *f)
-{
-	bool is_inside;
-
-	*f = (struct free_target){.word = sheaf_word_at(&k->v, p, &is_inside)};
-	if (!f->word)
-		return free_refuse(f, is_inside ? FAULT_MISALIGNED : FAULT_WILD);
-	f->place = (uint32_t)((uint64_t)((const char *)p - k->v.base) >> LAYOUT_PLACE_SHIFT);
-	return 0;
-}
+/* Room for frees */
 
 /* An empty sheaf from the barn, or from slabd; failing that, one that is not full. */
 static int
@@ -465,7 +275,7 @@ find_room(struct slabc_cache *k, struct thread_block *tb, int64_t deadline, int3
 	if (*slotp != CLIENT_NO_SLOT && has_room(k, *sheafp))
 		return 0;
 	if (*slotp != CLIENT_NO_SLOT)
-		nested_put(k, (uint32_t)*slotp, *sheafp);
+		thread_lend_back(k, (uint32_t)*slotp, *sheafp);
 	return r;
 }
 
@@ -514,89 +324,4 @@ thread_settle(struct slabc_cache *k, struct thread_block *tb, int64_t deadline)
 	atomic_write(&k->n_unrung, 0);
 	session_call(k->c, PROTO_OP_FLUSH, &request, &reply, deadline);
 	return 0;
-}
-
-/* Frees a target that was found. */
-static int
-free_target(struct slabc_cache *k, struct thread_block *tb, struct free_target *f, int64_t deadline)
-{
-	int r;
-
-	while ((r = free_into(k, tb->main[k->v.index], f)) == FREE_E_FULL) {
-		r = thread_make_room(k, tb, deadline);
-		if (r < 0)
-			return r;
-	}
-	return r < 0 ? r : thread_settle(k, tb, deadline);
-}
-
-int
-thread_free_one(struct slabc_cache *k, struct thread_block *tb, void *p, int64_t deadline)
-{
-	struct free_target f;
-	int r = free_find(k, p, &f);
-
-	if (r == 0)
-		r = free_target(k, tb, &f, deadline);
-	return f.fault ? thread_fault(k, f.fault, p) : r;
-}
-
-int
-thread_free_exact(struct slabc_cache *k, struct thread_block *tb, uint32_t place, uint32_t *word, uint32_t generation, int64_t deadline)
-{
-	struct free_target f = {.word = word, .place = place, .generation = generation, .is_exact = true, .has_generation = true};
-
-	return free_target(k, tb, &f, deadline);
-}
-
-static int
-nested_free(struct slabc_cache *k, void *p)
-{
-	struct thread_block *tb = tls.block;
-	struct free_target f;
-	struct sheaf *s;
-	int32_t slot = CLIENT_NO_SLOT;
-	uint64_t n;
-	int r = free_find(k, p, &f);
-
-	count_one(&k->shown->n_nested);
-	if (r == 0)
-		r = free_judge(k, &f, atomic_read(f.word));
-	if (r == 0) {
-		if (tb)
-			slot = barn_get(k, &k->shown->empty, thread_holder(tb), &s);
-		if (tb && slot == CLIENT_NO_SLOT)
-			slot = barn_get(k, &k->shown->full, thread_holder(tb), &s);
-		r = FREE_E_FULL;
-		if (slot != CLIENT_NO_SLOT) {
-			r = free_into(k, s, &f);
-			nested_put(k, (uint32_t)slot, s);
-		}
-	}
-	if (r == FREE_E_FULL)
-		r = tb && thread_defer(tb, k, p) ? 0 : error_set(EAGAIN, "free in a signal handler that interrupted the library: no sheaf has room, "
-									   "and %d frees are put off already", CLIENT_MAX_DEFERRED);
-	return f.fault ? fault_count(k, f.fault, p, &n) : r;
-}
-
-void
-thread_free_slow(struct slabc_cache *k, void *p)
-{
-	int error = errno, r;
-	struct thread_block *tb;
-
-	if (!p)
-		return;
-	r = session_usable(k->c);
-	if (r == 0 && !thread_enter(k)) {
-		r = nested_free(k, p);
-	} else if (r == 0) {
-		r = thread_get(k, &tb);
-		if (r == 0) {
-			thread_drain(tb);
-			r = thread_free_one(k, tb, p, session_deadline(k->c));
-		}
-		thread_leave();
-	}
-	errno = r < 0 ? -r : error;
 }

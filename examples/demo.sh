@@ -6,7 +6,7 @@
 #
 #     make && make -C examples && examples/demo.sh        SLABD, SLABCTL, PIPELINE, WORDS and LD_LIBRARY_PATH may say otherwise
 #
-# Run by root with an empty pool of huge pages, it raises the pool while it runs, to show them in use.
+# Run by root, it makes the pool of huge pages large enough while it runs, to show them in use.
 set -u
 
 here=$(dirname "$0")
@@ -16,6 +16,7 @@ here=$(dirname "$0")
 : "${WORDS:=1000000}"
 
 pool=/proc/sys/vm/nr_hugepages
+pool_wanted=64
 pool_before=
 slabd_pid=
 folder=
@@ -43,7 +44,8 @@ stop_slabd() {
 
 clean_up() {
 	stop_slabd
-	[ -z "$pool_before" ] || echo "$pool_before" >"$pool"
+	# Others may use the pool: what they have made of it since stays.
+	[ -z "$pool_before" ] || [ "$(cat "$pool")" != "$pool_wanted" ] || echo "$pool_before" >"$pool"
 	[ -z "$folder" ] || rm -rf "$folder"
 }
 
@@ -67,7 +69,7 @@ audit() {
 	n_doubled=$(echo "$json" | field n_doubled)
 	n_out=$(echo "$json" | field n_out)
 	n_idle=$(echo "$json" | field n_in_sheaves)
-	[ "$n_lost" = 0 ] && [ "$n_doubled" = 0 ] || fail "lost: $n_lost, doubled: $n_doubled"
+	[ "$n_lost $n_doubled" = "0 0" ] || fail "lost: $n_lost, doubled: $n_doubled"
 	[ "$n_out" = "$n_idle" ] || fail "$((n_out - n_idle)) objects are still alive"
 	echo "audit: nothing lost, nothing doubled, no object alive"
 }
@@ -76,9 +78,9 @@ for program in "$SLABD" "$SLABCTL" "$PIPELINE"; do
 	[ -x "$program" ] || fail "$program is not there; make, and make -C examples"
 done
 folder=$(mktemp -d) || fail "no folder"
-if [ -w "$pool" ] && [ "$(cat "$pool")" = 0 ]; then
-	pool_before=0
-	echo 64 >"$pool"
+if [ -w "$pool" ] && [ "$(cat "$pool")" -lt "$pool_wanted" ]; then
+	pool_before=$(cat "$pool")
+	echo "$pool_wanted" >"$pool"
 fi
 
 SLABD_SOCKET=$folder/slabd.sock
@@ -94,13 +96,16 @@ until ask status >"$folder/status" 2>/dev/null; do
 	fi
 	sleep 0.05
 done
-grep -E '^(server|page_kind|page_note|n_threads) ' "$folder/status"
+grep -E '^(server|n_threads) ' "$folder/status"
 
 echo
 echo "== words of the licences on this machine, through shared memory"
 timeout 60 "$PIPELINE" --words="$WORDS" || fail "the pipeline failed"
 echo
 ask caches || fail "slabctl caches failed"
+echo
+ask status >"$folder/status" || fail "slabctl status failed"
+grep -E '^(page_kind|page_note|committed_bytes|bytes_huge|bytes_4k) ' "$folder/status"
 echo
 audit
 

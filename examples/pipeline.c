@@ -6,12 +6,13 @@
  *              reader 1 --ring--> counter 1        (every reader has a ring to every counter; pipeline.h draws them)
  *              reader 2 --ring--> counter 2
  *
- * This file is the parent: it measures the text, makes the shared memfd, starts the others as programs of their own (/proc/self/exe with a role, so
- * that nothing is inherited but the memfd), watches them, adds up, and lets cat | tr | sort | uniq -c count the same text: all must be equal.
+ * This file is the parent: it measures the text, makes the shared memfd, starts the others as programs of their own (/proc/self/exe with a
+ * role, so that nothing is inherited but the memfd), watches them, adds up, and lets cat | tr | sort | uniq -c count the same text: all
+ * must be equal.
  *
- * With --kill-counter it SIGKILLs counter 0 about midway, wherever that is, and starts a successor in its place.  The totals are exact all the
- * same, no word lost and none twice, and no object is left: pipeline.h says why.  The caches are plain ones, not SLABC_RECLAIM: words shall
- * outlive the reader that made them, and what a killed counter held is found through the ring, not freed behind its successor's back.
+ * With --kill-counter it SIGKILLs counter 0 about midway, wherever that is, and starts a successor in its place.  The totals are exact all
+ * the same, no word lost and none twice, and no object is left: pipeline.h says why.  The caches are plain ones, not SLABC_RECLAIM: words
+ * shall outlive the reader that made them, and what a killed counter held is found through the ring, not freed behind its successor's back.
  *
  * Nothing hangs: each wait has an end, workers die with the parent, and after STALL_S seconds without progress all is called off.
  */
@@ -379,8 +380,8 @@ run_account(struct run *run)
 		printf(" %s%" PRIu64, i > 0 ? "+ " : "", c->n_freed);
 		n_freed += c->n_freed;
 		if (i == 0 && n_slack > 0)
-			printf(" (killed: %" PRIu64 ", successor: %" PRIu64 ", %" PRIu64 " adopted, %" PRIu64 " found freed)", run->n_freed_by_killed,
-				c->n_freed - run->n_freed_by_killed, c->n_adopted, c->n_found_freed);
+			printf(" (killed: %" PRIu64 ", successor: %" PRIu64 ", %" PRIu64 " adopted, %" PRIu64 " found freed)",
+				run->n_freed_by_killed, c->n_freed - run->n_freed_by_killed, c->n_adopted, c->n_found_freed);
 	}
 	n_freed += a->counters[0].n_found_freed;
 	printf(" = %" PRIu64 " of %" PRIu64 "\n", n_passed, n_made);
@@ -408,7 +409,7 @@ totals_show_top(const struct total *totals, size_t n)
 		}
 		if (!best)
 			break;
-		printf("  %.*s %" PRIu64, (int)best->n_bytes, best->text, best->count);
+		printf("  %.*s %" PRIu64, (int)(best->n_bytes < 40 ? best->n_bytes : 40), best->text, best->count);
 		above = best;
 	}
 	printf("\n");
@@ -535,9 +536,8 @@ main(int argc, char **argv)
 	struct options opt = {.n_words = 1000000, .n_readers = 3, .n_counters = 3};
 
 	if (options_parse(&opt, argc, argv) < 0) {
-		fprintf(stderr,
-			"usage: pipeline [--readers=N] [--counters=M] [--words=W] [--kill-counter] [--socket=PATH] [FILE...]\n"
-			"Counts W words of the files (" TEXT_FOLDER ") by processes that pass each word as an object of slabd.\n");
+		fprintf(stderr, "usage: pipeline [--readers=N] [--counters=M] [--words=W] [--kill-counter] [--socket=PATH] [FILE...]\n"
+				"Counts W words of the files (" TEXT_FOLDER ") by processes that pass each word as an object of slabd.\n");
 		return 2;
 	}
 	if (opt.role)

@@ -11,7 +11,7 @@
  *     table: | n_entries, n_text | index[index_slots] | entries[max_entries], each with a cell a reader | text |
  *
  * Promise: a counter may be killed at any instruction, and its successor goes on so that every word is counted once and freed once.
- *   - tail moves past a reference only after its object was counted and freed:   done = [0, tail)   under way = at most tail   to do = (tail, head)
+ *   - tail moves past a reference only after its object was counted and freed:  done [0, tail)  under way at most tail  to do (tail, head)
  *   - a cell is one 64-bit store {count, upto}: words of this spelling from this reader, and the ring position behind the last one counted.
  *     A successor that meets position tail again sees upto == tail + 1 if the word was counted already, and does not count it twice.
  *   - an entry of the table is reached through index[] only, and the index is stored last; what a kill leaves unreached has count 0.
@@ -164,10 +164,10 @@ void bell_sleep(struct bell *b, uint32_t heard);
 void bell_wake_up(struct bell *b);
 void bell_ring(struct bell *b);
 
-/* Counts a word once, whoever asks how often. Returns -ENOSPC if the table, sized for the whole text, is full: then the text has changed. */
+/* Counts a word once, however often it is asked to. Returns -ENOSPC if the table, made for the whole text, is full: that has changed. */
 int table_count(struct area *a, unsigned counter, unsigned reader, uint64_t position, const struct word *word);
 
-/* pipeline_text.c.  0 or -errno, said on stderr. text_next() returns the length, of which max_bytes are stored; 0: no word, or one without end. */
+/* pipeline_text.c.  0 or -errno, said on stderr. text_next(): the length, of which max_bytes are stored; 0: no word, or one without end. */
 uint64_t text_hash(const char *bytes, size_t n_bytes);
 int text_load(struct text *t, char *const *files, size_t n_files);
 size_t text_next(struct text *t, char *word, size_t max_bytes);
@@ -185,7 +185,7 @@ struct total {
 
 /* pipeline_verify.c.  All counters' tables in one array, words ascending: *totalsp is the caller's. Returns how many, or -errno. */
 int64_t totals_of(struct area *a, struct total **totalsp);
-/* Lets cat | tr | sort | uniq -c count the first n_words of n_passes over the files, and compares. 0: equal. Else -errno, said on stderr. */
+/* Lets cat | tr | sort | uniq -c count the first n_words of n_passes over the files, and compares. 0: equal; -errno, said on stderr. */
 int totals_verify(const struct total *totals, size_t n_totals, uint64_t n_words, uint64_t n_passes, char *const *files, size_t n_files);
 
 #endif

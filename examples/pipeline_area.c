@@ -2,8 +2,8 @@
 /*
  * The shared memfd of the pipeline (pipeline.h): where things lie, bells, and the tables of counts.
  *
- * A table has one writer at a time, the counter in that place; the parent reads it when all have ended.  table_count() keeps the order of stores that
- * pipeline.h promises.  It trusts its own program: unlike slabd, this example has no enemies.
+ * A table has one writer at a time, the counter in that place; the parent reads it when all have ended.  table_count() keeps the order of
+ * stores that pipeline.h promises.  It trusts its own program: unlike slabd, this example has no enemies.
  */
 #define _GNU_SOURCE 1
 #include "pipeline.h"
@@ -53,7 +53,7 @@ bell_listen(struct bell *b)
 	uint32_t heard = __atomic_load_n(&b->n_rung, __ATOMIC_ACQUIRE);
 
 	__atomic_store_n(&b->is_asleep, 1, __ATOMIC_RELAXED);
-	/* Between this store and the sleeper's look; its twin in bell_ring() lies between the work and the look at is_asleep: one of the two sees. */
+	/* Between this store and the next look for work; in bell_ring() between the work and the look at is_asleep: one of the two sees. */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	return heard;
 }
@@ -112,7 +112,7 @@ table_entry_of(struct area *a, struct table *t, uint64_t hash, const struct word
 	e->hash = hash;
 	e->text_off = text_off;
 	e->n_bytes = word->n_bytes;
-	/* order: TABLE_INDEX release - the entry is whole before it can be found; a successor starts after the kill, so it needs no acquire */
+	/* order: TABLE_INDEX release - the entry is whole before it can be found; a successor, born after the kill, needs no acquire */
 	__atomic_store_n(&t->index[slot], number + 1, __ATOMIC_RELEASE);
 	return e;
 }

@@ -2,8 +2,9 @@
 /*
  * The text of the pipeline: the bytes of all files one after another, repeated for ever, cut into words.
  *
- * A word is a run of the letters A to Z in either case, turned into lower case: what `tr -cs A-Za-z '\n' | tr A-Z a-z` makes of the same bytes
- * in the C locale, the empty line before a text that starts with something else left out.  Who reads a file twice must find the same bytes.
+ * A word is a run of the letters A to Z in either case, turned into lower case: what `tr -cs A-Za-z '\n' | tr A-Z a-z` makes of the same
+ * bytes in the C locale, the empty line before a text that starts with something else left out.  Who reads a file twice must find the same
+ * bytes.
  */
 #define _GNU_SOURCE 1
 #include "pipeline.h"

@@ -2,12 +2,12 @@
 /*
  * Readers and counters: processes of their own, each with its own session, that meet in slabd's memory.
  *
- * A reader makes an object of each word of its share, asks for its reference and puts that into the ring of the counter that the word's hash names.
- * It leaves when it has put the last one: what it made stays, under its name, as an orphan of a default cache, until a counter has freed it.
- * (SLABC_RECLAIM would be wrong here: with the reader's end its words would be freed under the counters' hands.)
+ * A reader makes an object of each word of its share, asks for its reference and puts that into the ring of the counter that the word's
+ * hash names. It leaves when it has put the last one: what it made stays, under its name, as an orphan of a default cache, until a counter
+ * has freed it. (SLABC_RECLAIM would be wrong here: with the reader's end its words would be freed under the counters' hands.)
  *
- * A counter resolves, reads, counts, frees, and moves the ring's tail, in this order.  Where it stands is in the memfd, what it holds is known to
- * slabd: so it keeps nothing that a successor cannot find.  The successor looks at the first reference of each ring with care
+ * A counter resolves, reads, counts, frees, and moves the ring's tail, in this order.  Where it stands is in the memfd, what it holds is
+ * known to slabd: so it keeps nothing that a successor cannot find.  The successor looks at the first reference of each ring with care
  * (counter_handle_again): all but one of them are untouched, and that one was perhaps counted, perhaps freed.
  *
  * A counter's free of a reader's object may take effect a little later, in a batch (slabc_free); when the counter dies, slabd finishes it.
@@ -235,9 +235,11 @@ counter_finish(struct counter *ct, unsigned reader, struct word *word)
 }
 
 /*
- * The first reference of a ring, where a predecessor may have stopped at any instruction.  It cannot be read as it is: the predecessor's free may be
- * under way, and slabd finishes it at a time of its own.  So become its owner, or learn that it is gone.
- *   adopted: ours alone; counted unless its cell says so, freed.       ESTALE: freed already, so it was counted; pass.
+ * The first reference of a ring, where a predecessor may have stopped at any instruction.  It cannot be read as it is: the predecessor's
+ * free may be under way, and slabd finishes it at a time of its own.  So become its owner, or learn that it is gone.
+ *
+ *   adopted: ours alone; counted unless its cell says so, and freed.
+ *   ESTALE:  freed already, so it was counted; passed.
  */
 static int
 counter_handle_again(struct counter *ct, unsigned reader, slabc_ref ref)

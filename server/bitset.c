@@ -91,9 +91,7 @@ bitset_test(const struct bitset *set, uint32_t bit)
 uint32_t
 bitset_first(const struct bitset *set, uint32_t from)
 {
-	uint64_t at = from; /* 64 bits: the place after the last one of a level may not fit into 32 */
-	uint64_t n_bits = set->n_bits;
-	uint32_t k = 0;
+	uint32_t at = from, n_bits = set->n_bits, k = 0;
 
 	for (;;) {
 		uint64_t found;
@@ -102,14 +100,14 @@ bitset_first(const struct bitset *set, uint32_t from)
 			return BITSET_NONE;
 		found = set->levels[k][at / 64] & ~0ull << at % 64;
 		if (found) {
-			at = at / 64 * 64 + (uint64_t)__builtin_ctzll(found);
+			at = at / 64 * 64 + (uint32_t)__builtin_ctzll(found);
 			break;
 		}
 		at = at / 64 + 1;
-		n_bits = (n_bits + 63) / 64;
+		n_bits = words_for(n_bits);
 		k++;
 	}
 	while (k-- > 0)
-		at = at * 64 + (uint64_t)__builtin_ctzll(set->levels[k][at]);
-	return (uint32_t)at;
+		at = at * 64 + (uint32_t)__builtin_ctzll(set->levels[k][at]);
+	return at;
 }

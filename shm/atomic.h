@@ -21,4 +21,11 @@
 /* Keeps the compiler, not the machine, from moving accesses across: enough against a signal handler of the same thread and against a kill. */
 #define atomic_compiler_barrier() __atomic_signal_fence(__ATOMIC_SEQ_CST)
 
+/* Earlier loads, of plain memory too, come before later ones. gcc's TSan knows no fences; what a fence guards there is read by design. */
+#ifdef __SANITIZE_THREAD__
+#define atomic_fence_acquire() atomic_compiler_barrier()
+#else
+#define atomic_fence_acquire() __atomic_thread_fence(__ATOMIC_ACQUIRE)
+#endif
+
 #endif

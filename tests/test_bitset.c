@@ -77,6 +77,7 @@ test_random_ops_match_a_byte_map(void)
 			}
 			CU_ASSERT_EQUAL(bitset_test(&set, bit), shadow[bit] != 0);
 			CU_ASSERT_EQUAL(bitset_first(&set, from), shadow_first(shadow, n, from));
+			CU_ASSERT_EQUAL(bitset_first(&set, n), BITSET_NONE);
 		}
 		CU_ASSERT(summaries_are_exact(&set));
 		bitset_deinit(&set);

@@ -111,6 +111,9 @@ test_order_limits(void)
 	CU_ASSERT_EQUAL(geometry_order(64, 0, LAYOUT_MAX_ORDER + 1, 16), -EINVAL);
 	CU_ASSERT_EQUAL(geometry_order(64, 2, 3, 16), 2);
 	CU_ASSERT_EQUAL(geometry_order(64, 0, 3, 0), 0);
+	/* A sixteenth is tried on all orders before an eighth. */
+	CU_ASSERT_EQUAL(geometry_order(1250, 0, 3, 1), 2);
+	CU_ASSERT_EQUAL(geometry_order(1250, 0, 1, 1), 0);
 	/* One object is larger than the maximal order. */
 	CU_ASSERT_EQUAL(geometry_order(32768, 0, 1, 16), 3);
 	/* More objects than a slab may have. */

@@ -405,6 +405,7 @@ test_reserved_range(void)
 	uint64_t align = 1ull << 30;
 	int fd = segment_create("test", 1 << 20, LAYOUT_PAGES_4K, SEGMENT_SEAL_SEAL);
 	void *range = NULL, *map = NULL;
+	unsigned char in_core;
 	char *at;
 
 	CU_ASSERT_FATAL(fd >= 0);
@@ -414,6 +415,8 @@ test_reserved_range(void)
 	CU_ASSERT_PTR_NULL(range);
 	CU_ASSERT_EQUAL_FATAL(segment_reserve_range(32ull << 30, align, &range), 0);
 	CU_ASSERT_EQUAL((uintptr_t)range % align, 0);
+	/* What was mapped for the sake of the alignment is gone. */
+	CU_ASSERT(mincore((char *)range + (32ull << 30), 4096, &in_core) < 0 && errno == ENOMEM);
 	at = (char *)range + (4 << 20);
 	CU_ASSERT(!is_readable(range));
 	CU_ASSERT(!is_readable(at));
@@ -446,6 +449,9 @@ test_range_stays_reserved_after_an_error(void)
 		/* MAP_FIXED_NOREPLACE refuses what is mapped already. */
 		CU_ASSERT(mmap(range, 2 * HUGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED &&
 			  errno == EEXIST);
+		/* With pages in the pool a mapping that was left would answer now. */
+		CU_ASSERT(number_write(HUGE_DIR "nr_hugepages", number_read(HUGE_DIR "nr_hugepages") + 1));
+		CU_ASSERT(!is_readable(range));
 		segment_unmap(range, 4 * HUGE_BYTES);
 		close(fd);
 	}

@@ -9,7 +9,7 @@
 
 CU_pSuite test_topology_suite(void);
 
-/* Kernel nodes 0 (no memory), 2, 3, 7; 1, 4, 5, 6 do not exist.  3 and 7 are near each other, 0 is near 7; CPU 5 is missing. */
+/* Kernel nodes 0 (no memory), 2, 3, 7; 1, 4, 5, 6 do not exist.  3 and 7 are near each other, 0 is near 7, the way from 2 to 3 is not known; CPU 5 is missing. */
 static bool
 four_has_memory(uint32_t os_node)
 {
@@ -21,7 +21,7 @@ four_distance(uint32_t from, uint32_t to)
 {
 	static const int near[8][8] = {
 		[0] = {10, 0, 30, 30, 0, 0, 0, 20},
-		[2] = {30, 0, 10, 40, 0, 0, 0, 40},
+		[2] = {30, 0, 10, 0, 0, 0, 0, 40},
 		[3] = {30, 0, 40, 10, 0, 0, 0, 15},
 		[7] = {20, 0, 40, 15, 0, 0, 0, 10},
 	};
@@ -43,7 +43,7 @@ static const struct topology_source four = {
 static void
 test_memoryless_nodes_belong_to_the_nearest(void)
 {
-	static const uint8_t rows[3][3] = {{0, 1, 2}, {1, 2, 0}, {2, 1, 0}};
+	static const uint8_t rows[3][3] = {{0, 2, 1}, {1, 2, 0}, {2, 1, 0}};
 	static const uint32_t by_cpu[] = {2, 2, 0, 1, 2, 0, 2, 2};
 	struct topology topology;
 	uint32_t i;

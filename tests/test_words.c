@@ -105,7 +105,7 @@ test_table_stays_dense(void)
 	struct words words;
 	uint32_t a, b, c, first;
 
-	CU_ASSERT_EQUAL_FATAL(words_init(&words, 3 * WORDS_BLOCK), 0);
+	CU_ASSERT_EQUAL_FATAL(words_init(&words, 5 * WORDS_BLOCK), 0);
 	CU_ASSERT_EQUAL(words_alloc(&words, 64, &a), 0);
 	CU_ASSERT_EQUAL(a, 0);
 	CU_ASSERT_EQUAL(words_alloc(&words, 33, &b), 0);

@@ -30,8 +30,9 @@ static const char *const patterns[BENCH_N_PATTERNS] = {
 };
 
 static const char columns[] = "peer,pattern,processes,ns_per_unit,units_per_s,round_trips_per_unit,bytes_idle";
-static const char trade_columns[] = "processes,capacity,units_per_s,ns_per_unit,round_trips_per_unit,locks_per_unit,contended_share,bytes_idle,"
-				    "lock_wait_share,message_share,run_queue_share,rest_share,lock_hold_ns";
+static const char trade_columns[] =
+	"processes,capacity,units_per_s,ns_per_unit,round_trips_per_unit,locks_per_unit,contended_share,bytes_idle,"
+	"lock_wait_share,message_share,run_queue_share,rest_share,lock_hold_ns";
 
 static uint64_t
 bytes_idle(const struct bench_counters *c)
@@ -42,13 +43,14 @@ bytes_idle(const struct bench_counters *c)
 static void
 print_run(const struct bench_options *opt, const struct bench_result *r)
 {
-	printf("%s,%s,%u,%.2f,%.0f,%.9f,%" PRIu64 "\n", opt->peer_name, patterns[opt->pattern], opt->n_workers, r->ns_per_unit, r->units_per_s,
-		(double)(r->after.n_refills - r->before.n_refills) / (double)r->n_units, bytes_idle(&r->after));
+	printf("%s,%s,%u,%.2f,%.0f,%.9f,%" PRIu64 "\n", opt->peer_name, patterns[opt->pattern], opt->n_workers, r->ns_per_unit,
+		r->units_per_s, (double)(r->after.n_refills - r->before.n_refills) / (double)r->n_units, bytes_idle(&r->after));
 }
 
 /*
- * Shares of the workers' time.  Of the time in slow calls, what slabd waited for its list_lock is lock wait (slabd waits in the workers' stead; several
- * threads of it may wait at once), what the workers were ready to run but had no CPU is run queue, the rest is waiting for messages.
+ * Shares of the workers' time.  Of the time in slow calls, what slabd waited for its list_lock is lock wait (slabd waits in the workers'
+ * stead; several threads of it may wait at once), what the workers were ready to run but had no CPU is run queue, the rest is waiting for
+ * messages.
  */
 static void
 print_trade(const struct bench_options *opt, const struct bench_result *r)
@@ -167,9 +169,10 @@ main(int argc, char **argv)
 	const struct peer_ops *ops;
 
 	if (options_parse(&opt, argc, argv) < 0) {
-		fprintf(stderr, "usage: bench [--peer=slabd|malloc] [--peer-name=NAME] [--pattern=pair|batch1k|batch64k|random4k|pipe|mixed]\n"
-				"             [--processes=1..64 (pipe: even)] [--seconds=0.5] [--capacity=N|none] [--socket=PATH] [--slabctl=PATH]\n"
-				"             [--cache=NAME] [--trade] [--columns]\n");
+		fprintf(stderr,
+			"usage: bench [--peer=slabd|malloc] [--peer-name=NAME] [--pattern=pair|batch1k|batch64k|random4k|pipe|mixed]\n"
+			"             [--processes=1..64 (pipe: even)] [--seconds=0.5] [--capacity=N|none] [--socket=PATH]\n"
+			"             [--slabctl=PATH] [--cache=NAME] [--trade] [--columns]\n");
 		return 2;
 	}
 	if (!opt.peer_name)

@@ -2,9 +2,9 @@
 /*
  * The bench: one measurement of one peer, in one pattern, with so many processes.
  *
- * A unit is an allocation, a write to the object's first word, and a free, of a 256-byte object.  A worker is a process (in the malloc peer's pipe a
- * thread) that does one pattern for a given time; a peer is who allocates.  Each peer compiles the patterns for itself (patterns.h), so that
- * a call is the peer's own call and nothing else.
+ * A unit is an allocation, a write to the object's first word, and a free, of a 256-byte object.  A worker is a process (in the malloc
+ * peer's pipe a thread) that does one pattern for a given time; a peer is who allocates.  Each peer compiles the patterns for itself
+ * (patterns.h), so that a call is the peer's own call and nothing else.
  */
 #ifndef SLAB_TESTS_BENCH_H
 #define SLAB_TESTS_BENCH_H
@@ -79,7 +79,7 @@ struct bench_state {
 	void *slots[BENCH_BATCH];
 };
 
-/* A peer.  run() does a pattern until a time of bench_now_ns() and returns how many units that were; errors are said on stderr and end the process. */
+/* A peer.  run() does a pattern until a time of bench_now_ns() and returns how many units; errors are said on stderr and end the run. */
 struct peer;
 struct peer_ops {
 	struct peer *(*open)(const struct bench_options *opt);

@@ -2,8 +2,8 @@
 /*
  * The malloc peer: glibc's, or whichever LD_PRELOAD puts in its place (libtcmalloc_minimal.so.4).
  *
- * Each process has a private heap and shares nothing: these figures are what allocating costs where no object ever leaves its process.  In the pipe, where
- * one does, the two ends are threads of one process.
+ * Each process has a private heap and shares nothing: these figures are what allocating costs where no object ever leaves its process.  In
+ * the pipe, where one does, the two ends are threads of one process.
  */
 #define _GNU_SOURCE 1
 #include "tests/bench/bench.h"

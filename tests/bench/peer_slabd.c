@@ -2,8 +2,8 @@
 /*
  * The slabd peer: the public interface as a program calls it, out of line, objects with owner words.
  *
- * Timed (bench --trade), each call stands between two readings of the cycle counter; what took longer than BENCH_SLOW_NS adds to the time in
- * slow calls.  That costs some 20 ns a call, so timed and untimed figures must not be mixed.
+ * Timed (bench --trade), each call stands between two readings of the cycle counter; what took longer than BENCH_SLOW_NS adds to the time
+ * in slow calls.  That costs some 20 ns a call, so timed and untimed figures must not be mixed.
  */
 #define _GNU_SOURCE 1
 #include "tests/bench/bench.h"

@@ -7,7 +7,8 @@
  *   PIPE_ALLOC(p), PIPE_FREE(p, q)
  *
  * Head and tail move by BENCH_PUBLISH; each side keeps what it last saw of the other's.  Both look at the clock when they must wait and at
- * each publication, so a partner that has died ends the wait.  A phase ends when the producer says so and the ring is empty: the consumer's time is the pipe's.
+ * each publication, so a partner that has died ends the wait.  A phase ends when the producer says so and the ring is empty: the consumer's
+ * time is the pipe's.
  */
 
 static inline void

@@ -35,7 +35,8 @@ slabd_stop() {
 
 clean_up() {
 	slabd_stop
-	[ -z "$pool_before" ] || echo "$pool_before" >"$pool"
+	# Others may use the pool: what they have made of it since stays.
+	[ -z "$pool_before" ] || [ "$(cat "$pool")" != "$HUGE_PAGES" ] || echo "$pool_before" >"$pool"
 	[ -z "$folder" ] || rm -rf "$folder"
 }
 

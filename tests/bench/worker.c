@@ -7,8 +7,8 @@
  *     counters, go                   do it for the whole time                                                     phase 2
  *     counters, leave                free, close, end
  *
- * Sessions are open at both readings of the counters, so idle objects are seen where they lie.  Each wait has an end; a worker that dies, or does
- * not come back, ends the run.  Workers die with the parent.
+ * Sessions are open at both readings of the counters, so idle objects are seen where they lie.  Each wait has an end; a worker that dies,
+ * or does not come back, ends the run.  Workers die with the parent.
  */
 #define _GNU_SOURCE 1
 #include "tests/bench/bench.h"

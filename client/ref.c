@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * References: 64 bits that say the same in every process of the arena.
+ *
+ *     63          56 55               48 47           32 31            0
+ *    +--------------+-------------------+---------------+---------------+
+ *    | segment + 1  | page incarnation  |  generation   |     place     |
+ *    +--------------+-------------------+---------------+---------------+
+ *
+ * A reference stands while its page is in the same life and the object's word has the same generation and names a holder who is not freeing it.
+ * The page map is read cache first (acquire), incarnation last, as slabd writes them in the opposite order; then the word.
+ * The word changes hands by compare-and-swap only, from exactly what was read (I1b).  Nothing here takes a lock but slabc_free_ref().
+ */
+#include "client/internal.h"
+
+enum { MAX_LOST_CLAIMS = 4096 };
+
+/* Where a reference leads. */
+struct place_found {
+	uint32_t *word;
+	uint32_t place;
+	uint32_t generation;
+	uint32_t cache;
+	void *p;
+};
+
+static int
+stale(const char *why)
+{
+	return error_set(ESTALE, "the reference is stale: %s", why);
+}
+
+/* The word of the object that starts at place; false: none does. */
+static bool
+find_word(const struct slabc *c, uint32_t place, uint32_t *cachep, uint32_t **wordp, uint8_t *incarnationp)
+{
+	const struct layout_page *page = &c->pages[place >> LAYOUT_PLACE_PAGE_SHIFT];
+	/* order: PAGE_MAP acquire - pairs with slabd's last store of the entry, the cache id */
+	uint32_t cache = atomic_read_acquire(&page->cache), recip;
+	uint64_t x, prod;
+
+	if (cache == 0 || cache >= LAYOUT_MAX_CACHES)
+		return false;
+	recip = atomic_read(&c->caches[cache].recip);
+	/* order: PAGE_MAP acquire - the incarnation is read after what it vouches for */
+	prod = atomic_read_acquire(&page->prod);
+	*incarnationp = atomic_read_acquire(&page->incarnation);
+	x = (uint64_t)((place << LAYOUT_PLACE_SHIFT) & (LAYOUT_PAGE_BYTES - 1)) * recip + prod;
+	if ((uint32_t)x >= recip || x >> 32 >= c->n_words)
+		return false;
+	*cachep = cache;
+	*wordp = &c->words[x >> 32];
+	return true;
+}
+
+/* Follows a reference as far as the word, which the caller reads. */
+static bool
+find_ref(const struct slabc *c, slabc_ref ref, struct place_found *found)
+{
+	uint32_t i = (uint32_t)(ref >> 56) - 1;
+	const struct layout_segment *segment;
+	uint8_t incarnation;
+
+	found->place = (uint32_t)ref;
+	found->generation = (uint32_t)(ref >> 32) & 0xffff;
+	if (i >= c->arena->n_segments)
+		return false;
+	segment = &c->arena->segments[i];
+	if ((found->place >> LAYOUT_PLACE_PAGE_SHIFT) - segment->first_page >= segment->n_pages)
+		return false;
+	if (!find_word(c, found->place, &found->cache, &found->word, &incarnation))
+		return false;
+	if (incarnation != (uint8_t)(ref >> 48) && !MUTANT(NO_INCARNATION))
+		return false;
+	found->p = c->base + ((uint64_t)found->place << LAYOUT_PLACE_SHIFT);
+	STEP(DEREF_READ);
+	return true;
+}
+
+static bool
+word_stands(uint32_t w, uint32_t generation)
+{
+	return word_generation(w) == generation && word_is_live(w);
+}
+
+static uint32_t
+segment_of(const struct slabc *c, uint32_t page)
+{
+	uint32_t i = 0;
+
+	while (i < c->arena->n_segments && page - c->arena->segments[i].first_page >= c->arena->segments[i].n_pages)
+		i++;
+	return i;
+}
+
+/* Makes the word say SHARED, if it names a holder who lets it. */
+static int
+share(const struct slabc *c, uint32_t *word, uint32_t *wp)
+{
+	/* order: WORD acquire - what the holder wrote */
+	uint32_t w = atomic_read_acquire(word);
+
+	for (uint32_t tries = 0; tries < MAX_LOST_CLAIMS; tries++) {
+		*wp = w;
+		if (!word_is_live(w))
+			return error_set(EINVAL, "a reference of an object that nobody holds");
+		if (word_state(w) == WORD_SHARED)
+			return 0;
+		if (word_owner(w) != c->me)
+			return error_set(EINVAL, "a reference of an object that another client holds and has not shared");
+		/* order: WORD release - what was written into the object is there for who resolves the reference */
+		*wp = word_with(w, c->me, WORD_SHARED);
+		if (atomic_cas(word, &w, *wp))
+			return 0;
+	}
+	return error_set(EIO, "the object's word changed %d times", MAX_LOST_CLAIMS);
+}
+
+slabc_ref
+slabc_ref_of(struct slabc *c, const void *p)
+{
+	uint64_t off = (uint64_t)((const char *)p - c->base);
+	uint32_t place = (uint32_t)(off >> LAYOUT_PLACE_SHIFT), segment, cache, w = 0, *word;
+	uint8_t incarnation = 0;
+	int r = session_writable(c);
+
+	if (r == 0) {
+		if (off >= c->span || off % (1u << LAYOUT_PLACE_SHIFT) || !find_word(c, place, &cache, &word, &incarnation))
+			r = error_set(EINVAL, "%p is not the first byte of an object of this arena", p);
+		else
+			r = share(c, word, &w);
+	}
+	if (r == 0) {
+		segment = segment_of(c, place >> LAYOUT_PLACE_PAGE_SHIFT);
+		return (uint64_t)(segment + 1) << 56 | (uint64_t)incarnation << 48 | (uint64_t)word_generation(w) << 32 | place;
+	}
+	errno = -r;
+	return 0;
+}
+
+void *
+slabc_deref(struct slabc *c, slabc_ref ref)
+{
+	struct place_found found;
+	int r = session_usable(c);
+
+	if (r < 0)
+		return error_null(r);
+	/* order: WORD acquire - pairs with the holder's sharing of it */
+	if (__builtin_expect(!find_ref(c, ref, &found) || !word_stands(atomic_read_acquire(found.word), found.generation), 0))
+		return error_null(stale("the object was freed, or is another one now"));
+	return found.p;
+}
+
+int
+slabc_valid(struct slabc *c, slabc_ref ref)
+{
+	struct place_found found;
+
+	if (session_usable(c) < 0)
+		return 0;
+	/* order: WORD acquire - what the caller read of the object was read before the word is */
+	atomic_fence_acquire();
+	return find_ref(c, ref, &found) && word_stands(atomic_read_acquire(found.word), found.generation);
+}
+
+static int
+adopt(struct slabc *c, slabc_ref ref, void **pp)
+{
+	struct place_found found;
+	uint32_t w;
+	int r = session_writable(c);
+
+	if (r < 0)
+		return r;
+	if (!find_ref(c, ref, &found))
+		return stale("the object's page is another one now");
+	/* order: WORD acquire - what the last holder wrote */
+	w = atomic_read_acquire(found.word);
+	for (uint32_t tries = 0; tries < MAX_LOST_CLAIMS; tries++) {
+		*pp = found.p;
+		if (!word_stands(w, found.generation))
+			return stale("the object was freed, or is another one now");
+		if (word_owner(w) == c->me)
+			return 0;
+		if (word_state(w) != WORD_SHARED)
+			return error_set(EINVAL, "adoption of an object that its holder has not shared");
+		STEP(CLAIM_READ);
+		if (atomic_cas(found.word, &w, word_with(w, c->me, WORD_SHARED))) {
+			STEP(CLAIM_MADE);
+			return 0;
+		}
+		if (MUTANT(NO_RETRY))
+			return stale("another client took it");
+	}
+	return error_set(EIO, "the object's word changed %d times while it was being adopted", MAX_LOST_CLAIMS);
+}
+
+void *
+slabc_adopt(struct slabc *c, slabc_ref ref)
+{
+	void *p = NULL;
+	int r = adopt(c, ref, &p);
+
+	return r < 0 ? error_null(r) : p;
+}
+
+/* Only from inside. */
+static int
+free_ref(struct slabc *c, slabc_ref ref)
+{
+	struct place_found found;
+	struct thread_block *tb;
+	struct slabc_cache *k;
+	int r;
+
+	if (!find_ref(c, ref, &found))
+		return stale("the object's page is another one now");
+	/* Before a handle is opened for it. */
+	if (!word_stands(atomic_read_acquire(found.word), found.generation) && !MUTANT(POINTER_FREE))
+		return stale("the object was freed, or is another one now");
+	r = cache_own(c, found.cache, &k);
+	if (r == 0)
+		r = thread_get(k, &tb);
+	if (r < 0)
+		return r;
+	thread_drain(tb);
+	return thread_free_exact(k, tb, found.place, found.word, found.generation, session_deadline(c));
+}
+
+int
+slabc_free_ref(struct slabc *c, slabc_ref ref)
+{
+	int error = errno, r = session_writable(c);
+
+	if (r < 0)
+		return r;
+	if (!thread_enter(NULL))
+		return error_set(EAGAIN, "slabc_free_ref() in a signal handler that interrupted the library");
+	r = free_ref(c, ref);
+	thread_leave();
+	if (r == 0)
+		errno = error;
+	return r;
+}
