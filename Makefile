@@ -85,8 +85,124 @@ $(B)/%.o: %.c
 
 -include $(shell find build -name '*.d' 2>/dev/null)
 
+# Tests. One binary a kind; check.sh runs them and adds up what they say.
+
+UNIT_SRC = tests/unit_main.c $(filter-out tests/test_mutants.c,$(wildcard tests/test_*.c))
+IT_SRC = tests/it_main.c tests/harness.c $(filter-out tests/it_main.c,$(wildcard tests/it_*.c))
+STRESS_SRC = tests/stress_kill.c
+TEST_LIBS = -lcunit
+ALL_OBJ = $(SERVER_OBJ) $(CLIENT_OBJ) $(PROTO_OBJ) $(SHM_OBJ)
+SO_LINK = -L$(B) -lslabclient -Wl,-rpath,'$$ORIGIN/..'
+
+$(B)/tests/unit: $(call obj,$(UNIT_SRC)) $(SERVER_OBJ) $(PROTO_OBJ) $(SHM_OBJ)
+	$(CC) $(LD_ALL) -o $@ $^ $(SERVER_LIBS) $(TEST_LIBS)
+
+$(B)/tests/it: $(call obj,$(IT_SRC)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.so
+	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK) $(CLIENT_LIBS) $(TEST_LIBS) -ldl
+
+$(B)/tests/stress_kill: $(call obj,$(STRESS_SRC)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.so
+	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK) $(CLIENT_LIBS)
+
+$(B)/tests/steady: $(B)/tests/steady.o $(B)/libslabclient.so
+	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
+
+# Built with SLAB_STEPS (shm/step.h), everything in one program.
+$(B)/tests/test_mutants: $(B)/tests/test_mutants.o $(B)/shm/step.o $(ALL_OBJ)
+	$(CC) $(LD_ALL) -o $@ $^ $(SERVER_LIBS) $(TEST_LIBS)
+
+test-programs: all $(B)/tests/unit $(B)/tests/it $(B)/tests/stress_kill $(B)/tests/steady
+
+check: test-programs
+	$(MAKE) VARIANT=steps C_EXTRA=-DSLAB_STEPS build/steps/tests/test_mutants
+	BUILD=$(B) tests/check.sh
+
+# Unit, integration and mutant tests under a sanitizer; its build lies beside the others.
+ASAN = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+TSAN = -fsanitize=thread
+check-asan:
+	$(MAKE) VARIANT=asan CFLAGS="-O1 -g" C_EXTRA="$(ASAN)" LD_EXTRA="$(ASAN)" test-programs
+	BUILD=build/asan PARTS="unit it" tests/check.sh
+
+check-tsan:
+	$(MAKE) VARIANT=tsan CFLAGS="-O1 -g" C_EXTRA="$(TSAN)" LD_EXTRA="$(TSAN)" test-programs
+	BUILD=build/tsan PARTS="unit it" tests/check.sh
+
+check-mutants:
+	$(MAKE) VARIANT=steps C_EXTRA=-DSLAB_STEPS build/steps/tests/test_mutants
+	tests/check-mutants.sh build/steps/tests/test_mutants
+
+check-model:
+	tests/model/check.sh
+
+check-long: test-programs
+	$(B)/tests/stress_kill --kills=5000
+
+# Speed (tests/bench).
+
+BENCH_SRC = $(wildcard tests/bench/*.c)
+
+$(B)/tests/bench/bench: $(call obj,$(BENCH_SRC)) $(B)/libslabclient.so
+	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) -L$(B) -lslabclient -Wl,-rpath,'$$ORIGIN/../..' -lm
+
+BENCH_ENV = SLABD=$(B)/slabd SLABCTL=$(B)/slabctl BENCH=$(B)/tests/bench/bench OUT=build/bench
+
+bench: all $(B)/tests/bench/bench
+	$(BENCH_ENV) tests/bench/run.sh
+
+bench-trade: all $(B)/tests/bench/bench
+	$(BENCH_ENV) tests/bench/trade.sh
+
+# The main job: the pipeline example, built against a copy installed in the build folder.
+demo: all
+	$(MAKE) -s install PREFIX=$(CURDIR)/build/demo DESTDIR= >/dev/null
+	PKG_CONFIG_PATH=build/demo/lib/pkgconfig LDFLAGS=-Wl,-rpath,$(CURDIR)/build/demo/lib $(MAKE) -s -C examples OUT=$(CURDIR)/build/demo/examples
+	SLABD=build/demo/sbin/slabd SLABCTL=build/demo/bin/slabctl PIPELINE=build/demo/examples/pipeline examples/demo.sh
+
+# Installation: one list, "file folder mode", for both ways.
+
+define INSTALL_LIST
+$(B)/slabd $(SBINDIR) 755
+$(B)/slabctl $(BINDIR) 755
+$(LIB) $(LIBDIR) 755
+$(B)/libslabclient.a $(LIBDIR) 644
+client/slabclient.h $(INCLUDEDIR) 644
+$(B)/libslabclient.pc $(LIBDIR)/pkgconfig 644
+endef
+export INSTALL_LIST
+INSTALL_LINKS = libslabclient.so.$(SOVERSION) libslabclient.so
+
+# Made anew each time: it depends on PREFIX.
+$(B)/libslabclient.pc: client/libslabclient.pc.in FORCE
+	@mkdir -p $(@D)
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' -e 's|@VERSION@|$(VERSION)|' $< >$@
+
+install: all $(B)/libslabclient.pc
+	echo "$$INSTALL_LIST" | while read -r file dir mode; do \
+		install -D -m "$$mode" "$$file" "$(DESTDIR)$$dir/$$(basename "$$file")" || exit 1; done
+	for l in $(INSTALL_LINKS); do ln -sf libslabclient.so.$(VERSION) "$(DESTDIR)$(LIBDIR)/$$l"; done
+
+uninstall:
+	echo "$$INSTALL_LIST" | while read -r file dir mode; do rm -f "$(DESTDIR)$$dir/$$(basename "$$file")"; done
+	for l in $(INSTALL_LINKS); do rm -f "$(DESTDIR)$(LIBDIR)/$$l"; done
+
+format:
+	clang-format -i shm/*.[ch] proto/*.[ch] server/*.[ch] client/*.[ch] client/ctl/*.[ch] tests/*.[ch] tests/bench/*.[ch] examples/*.[ch]
+
+help:
+	@echo "make              slabd, slabctl and libslabclient in $(B)/"
+	@echo "make demo         the main job: a word count by six processes that share objects, twice, once with a kill"
+	@echo "make check        all tests (root: also hugepage pools, other users, kills)"
+	@echo "make check-asan, check-tsan   unit and integration tests under sanitizers"
+	@echo "make check-mutants, check-model   each rule broken on purpose, in C and in the models (spin)"
+	@echo "make check-long   the kill storm ten times as long"
+	@echo "make bench        speed beside glibc and tcmalloc;  make bench-trade   speed against memory, table and plot"
+	@echo "make install, uninstall       PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)"
+	@echo "make format, clean, help"
+
 clean:
 	rm -rf build
 
-.PHONY: all clean
+FORCE:
+
+.PHONY: all test-programs check check-asan check-tsan check-mutants check-model check-long bench bench-trade demo install uninstall format help clean FORCE
 .DELETE_ON_ERROR:

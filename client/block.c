@@ -216,6 +216,7 @@ thread_drain(struct thread_block *tb)
 		struct thread_deferred *d;
 		struct slabc_cache *k;
 		const struct sheaf *s;
+		int64_t deadline = 0;
 		void *p;
 
 		if (n == 0)
@@ -230,7 +231,7 @@ thread_drain(struct thread_block *tb)
 		k = atomic_swap(&d->k, (struct slabc_cache *)NULL);
 		p = atomic_read(&d->p);
 		atomic_cas(&tb->n_deferred, &n, n - 1);
-		if (k && thread_get(k, &tb) == 0 && thread_free_one(k, tb, p, session_deadline(k->c)) == -ENOTCONN) {
+		if (k && thread_get(k, &tb) == 0 && thread_free_one(k, tb, p, &deadline) == -ENOTCONN) {
 			thread_defer(tb, k, p);
 			return;
 		}
@@ -263,6 +264,7 @@ thread_drain_all(const struct slabc *c, const struct slabc_cache *k)
 {
 	for (;;) {
 		struct thread_deferred taken;
+		int64_t deadline = 0;
 		struct thread_block *tb;
 		bool is_taken;
 
@@ -272,6 +274,6 @@ thread_drain_all(const struct slabc *c, const struct slabc_cache *k)
 		if (!is_taken)
 			return;
 		if (thread_get(taken.k, &tb) == 0)
-			thread_free_one(taken.k, tb, taken.p, session_deadline(c));
+			thread_free_one(taken.k, tb, taken.p, &deadline);
 	}
 }

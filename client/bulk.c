@@ -64,7 +64,7 @@ pop_portion(const struct slabc_cache *k, struct sheaf *s, uint32_t n, void **pv)
 static int
 alloc_bulk(struct slabc_cache *k, struct thread_block *tb, size_t n, void **pv, size_t *n_donep)
 {
-	int64_t deadline = session_deadline(k->c);
+	int64_t deadline = 0;
 	uint32_t n_dropped = 0;
 
 	while (*n_donep < n) {
@@ -73,10 +73,12 @@ alloc_bulk(struct slabc_cache *k, struct thread_block *tb, size_t n, void **pv, 
 
 		*n_donep += n_here;
 		if (n_here == 0) {
-			int r = thread_fetch(k, tb, &n_dropped, deadline);
+			int r = thread_fetch(k, tb, &n_dropped, &deadline);
 
 			if (r < 0)
 				return r;
+		} else {
+			deadline = 0; /* each wait for slabd has its own */
 		}
 	}
 	return 0;
@@ -177,7 +179,7 @@ push_portion(struct slabc_cache *k, struct thread_block *tb, struct portion *por
 static int
 free_bulk(struct slabc_cache *k, struct thread_block *tb, size_t n, void **pv)
 {
-	int64_t deadline = session_deadline(k->c);
+	int64_t deadline = 0;
 	int r, result = 0;
 
 	for (size_t n_done = 0; n_done < n;) {
@@ -187,16 +189,18 @@ free_bulk(struct slabc_cache *k, struct thread_block *tb, size_t n, void **pv)
 		n_done += n_seen;
 		for (uint32_t i = 0; i < portion.n_rest; i++) {
 			r = portion.rest[i].is_double ? thread_fault(k, FAULT_DOUBLE, portion.rest[i].p)
-						      : thread_free_one(k, tb, portion.rest[i].p, deadline);
+						      : thread_free_one(k, tb, portion.rest[i].p, &deadline);
 			if (r < 0)
 				result = r;
 		}
 		if (portion.n > 0)
-			thread_settle(k, tb, deadline);
+			thread_settle(k, tb, &deadline);
 		if (n_seen == 0) {
-			r = thread_make_room(k, tb, deadline);
+			r = thread_make_room(k, tb, &deadline);
 			if (r < 0)
 				return r;
+		} else {
+			deadline = 0;
 		}
 	}
 	return result;
@@ -298,6 +302,7 @@ prefill(struct slabc_cache *k, size_t n, struct slabc_sheaf *made)
 {
 	struct thread_block *tb;
 	int32_t slot = CLIENT_NO_SLOT;
+	int64_t deadline = 0;
 	int r;
 
 	if (n < 1 || n > SLABC_MAX_PREFILL)
@@ -313,7 +318,7 @@ prefill(struct slabc_cache *k, size_t n, struct slabc_sheaf *made)
 		made->slot = (uint32_t)slot;
 		return 0;
 	}
-	r = cache_prefill(k, (uint32_t)n, &made->slot, session_deadline(k->c));
+	r = cache_prefill(k, (uint32_t)n, &made->slot, session_deadline(k->c, &deadline));
 	if (r < 0)
 		return r;
 	made->sheaf = mapping_sheaf(k->c, made->slot);

@@ -177,8 +177,13 @@ int
 cache_lend(struct slabc_cache *k, int64_t deadline)
 {
 	union proto_request request = refill_request(k, 0, 0);
+	uint32_t ask = atomic_read(&k->lend_ask);
 	union proto_reply reply;
 
+	/* One is waited for; who frees much gets more with it, as each request lends one. */
+	for (uint32_t i = 1; i < ask; i++)
+		session_post(k->c, PROTO_OP_REFILL, &request);
+	atomic_write(&k->lend_ask, ask * 2 < CLIENT_MAX_LEND ? ask * 2 : CLIENT_MAX_LEND);
 	return session_call(k->c, PROTO_OP_REFILL, &request, &reply, deadline);
 }
 
@@ -256,6 +261,7 @@ handle_init(struct slabc_cache *k, struct slabc *c, const char *name, const stru
 		k->max_ask = 1;
 	k->max_empty = k->is_single ? 1 : k->max_full > CLIENT_MIN_EMPTY ? k->max_full : CLIENT_MIN_EMPTY;
 	k->ask = 1;
+	k->lend_ask = 1;
 	strncpy(k->name, name, sizeof(k->name) - 1);
 	return 0;
 }
@@ -298,7 +304,7 @@ handle_get(struct slabc *c, const char *name, const struct proto_cache_open_repl
 }
 
 static int
-copy_options(union proto_request *request, const char *name, size_t size, const struct slabc_cache_options *opt)
+copy_options(union proto_request *request, const char *name, size_t size, const struct slabc_cache_options *opt, bool *is_nowaitp)
 {
 	struct slabc_cache_options o = SLABC_CACHE_OPTIONS_INIT;
 	struct proto_cache_open_request *q = &request->cache_open;
@@ -316,7 +322,9 @@ copy_options(union proto_request *request, const char *name, size_t size, const 
 	strcpy(q->name, name);
 	q->size = size;
 	q->align = o.align;
-	q->flags = o.flags;
+	/* The opener's own: slabd need not know. */
+	*is_nowaitp = o.flags & SLABC_NOWAIT;
+	q->flags = o.flags & ~SLABC_NOWAIT;
 	q->sheaf_capacity = o.sheaf_capacity;
 	q->sheaf_round_up = o.sheaf_round_up;
 	q->barn_full = o.barn_full;
@@ -334,16 +342,18 @@ cache_open(struct slabc *c, const char *name, size_t size, const struct slabc_ca
 {
 	union proto_request request = {0};
 	union proto_reply reply;
+	bool is_nowait = false;
+	int64_t deadline = 0;
 	int r = session_writable(c);
 
 	if (r == 0)
-		r = copy_options(&request, name, size, opt);
+		r = copy_options(&request, name, size, opt, &is_nowait);
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&c->opening);
-	r = session_call(c, PROTO_OP_CACHE_OPEN, &request, &reply, session_deadline(c));
+	r = session_call(c, PROTO_OP_CACHE_OPEN, &request, &reply, session_deadline(c, &deadline));
 	if (r == 0)
-		r = handle_get(c, name, &reply.cache_open, request.cache_open.flags & SLABC_NOWAIT, kp);
+		r = handle_get(c, name, &reply.cache_open, is_nowait, kp);
 	pthread_mutex_unlock(&c->opening);
 	return r;
 }
@@ -428,6 +438,7 @@ cache_close(struct slabc_cache *k)
 	union proto_request request = {.cache_close = {.cache = k->v.cache}};
 	struct slabc *c = k->c;
 	bool is_own = c->own[k->v.cache] == k, is_last = false;
+	int64_t deadline = 0;
 	union proto_reply reply;
 
 	thread_drain_all(c, k);
@@ -448,7 +459,7 @@ cache_close(struct slabc_cache *k)
 	}
 	pthread_mutex_unlock(&library_lock);
 	if (is_last)
-		session_call(c, PROTO_OP_CACHE_CLOSE, &request, &reply, session_deadline(c));
+		session_call(c, PROTO_OP_CACHE_CLOSE, &request, &reply, session_deadline(c, &deadline));
 }
 
 void

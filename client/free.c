@@ -196,35 +196,35 @@ free_find(struct slabc_cache *k, const void *p, struct free_target *f)
 
 /* Frees a target that was found. */
 static int
-free_target(struct slabc_cache *k, struct thread_block *tb, struct free_target *f, int64_t deadline)
+free_target(struct slabc_cache *k, struct thread_block *tb, struct free_target *f, int64_t *deadlinep)
 {
 	int r;
 
 	while ((r = free_into(k, tb->main[k->v.index], f)) == FREE_E_FULL) {
-		r = thread_make_room(k, tb, deadline);
+		r = thread_make_room(k, tb, deadlinep);
 		if (r < 0)
 			return r;
 	}
-	return r < 0 ? r : thread_settle(k, tb, deadline);
+	return r < 0 ? r : thread_settle(k, tb, deadlinep);
 }
 
 int
-thread_free_one(struct slabc_cache *k, struct thread_block *tb, void *p, int64_t deadline)
+thread_free_one(struct slabc_cache *k, struct thread_block *tb, void *p, int64_t *deadlinep)
 {
 	struct free_target f;
 	int r = free_find(k, p, &f);
 
 	if (r == 0)
-		r = free_target(k, tb, &f, deadline);
+		r = free_target(k, tb, &f, deadlinep);
 	return f.fault ? thread_fault(k, f.fault, p) : r;
 }
 
 int
-thread_free_exact(struct slabc_cache *k, struct thread_block *tb, uint32_t place, uint32_t *word, uint32_t generation, int64_t deadline)
+thread_free_exact(struct slabc_cache *k, struct thread_block *tb, uint32_t place, uint32_t *word, uint32_t generation, int64_t *deadlinep)
 {
 	struct free_target f = {.word = word, .place = place, .generation = generation, .is_exact = true, .has_generation = true};
 
-	return free_target(k, tb, &f, deadline);
+	return free_target(k, tb, &f, deadlinep);
 }
 
 static int
@@ -262,6 +262,7 @@ thread_free_slow(struct slabc_cache *k, void *p)
 {
 	int error = errno, r;
 	struct thread_block *tb;
+	int64_t deadline = 0;
 
 	if (!p)
 		return;
@@ -272,7 +273,7 @@ thread_free_slow(struct slabc_cache *k, void *p)
 		r = thread_get(k, &tb);
 		if (r == 0) {
 			thread_drain(tb);
-			r = thread_free_one(k, tb, p, session_deadline(k->c));
+			r = thread_free_one(k, tb, p, &deadline);
 		}
 		thread_leave();
 	}

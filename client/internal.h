@@ -32,6 +32,7 @@ enum {
 	CLIENT_MAX_DEFERRED = 64, /* frees that a thread's signal handlers may put off */
 	CLIENT_PORTION = 64,      /* objects that bulk calls treat at once */
 	CLIENT_MAX_ASK = 64,      /* sheaves of a refill */
+	CLIENT_MAX_LEND = 16,     /* empty sheaves asked for at once */
 	CLIENT_BELL_SHEAVES = 16, /* sheaves given back between two doorbells */
 	CLIENT_BELL_BYTES = 256 * 1024,
 	CLIENT_MIN_EMPTY = 64, /* empty sheaves that a process barn keeps at any rate */
@@ -95,6 +96,7 @@ struct slabc_cache {
 	uint32_t max_ask;
 	/* Sheaves to ask for next; sheaves given back since the last doorbell.  Any thread. */
 	uint32_t ask;
+	uint32_t lend_ask; /* the same for empty ones */
 	uint32_t n_unrung;
 	char name[48];
 };
@@ -159,7 +161,8 @@ int options_read(void *to, size_t size, const void *from);
 
 /* session.c */
 int64_t session_now_ns(void);
-int64_t session_deadline(const struct slabc *c);
+/* When a call that began just now must be over; *deadlinep 0: not looked at the clock yet. */
+int64_t session_deadline(const struct slabc *c, int64_t *deadlinep);
 int session_connect(struct slabc *c, const char *path, int64_t deadline);
 /* Sends and waits for the reply.  fds, n_fdsp as in channel_recv(), NULL: none. */
 int session_call(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int64_t deadline);
@@ -217,14 +220,14 @@ int cache_own(struct slabc *c, uint32_t id, struct slabc_cache **kp);
 /* thread.c */
 void *thread_alloc_slow(struct slabc_cache *k);
 /* Makes the thread's main sheaf hold an object, or have room for one. Only from inside. */
-int thread_fetch(struct slabc_cache *k, struct thread_block *tb, uint32_t *n_droppedp, int64_t deadline);
-int thread_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t deadline);
+int thread_fetch(struct slabc_cache *k, struct thread_block *tb, uint32_t *n_droppedp, int64_t *deadlinep);
+int thread_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep);
 /* One object by the slow path. Only from inside. */
-int thread_alloc_one(struct slabc_cache *k, struct thread_block *tb, int64_t deadline, void **pp);
+int thread_alloc_one(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, void **pp);
 /* Entries that a sheaf of the thread takes; 0: revoked, or none. */
 uint32_t thread_limit(const struct slabc_cache *k, const struct sheaf *s);
 /* After a free into main: a cache without sheaves gives it back at once. */
-int thread_settle(struct slabc_cache *k, struct thread_block *tb, int64_t deadline);
+int thread_settle(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep);
 /* Drops the top entry of a sheaf if its word is owned; false: there is none such. */
 bool thread_drop_top(struct slabc_cache *k, struct sheaf *s);
 
@@ -234,9 +237,9 @@ void thread_lend_back(struct slabc_cache *k, uint32_t slot, struct sheaf *s);
 /* free.c */
 void thread_free_slow(struct slabc_cache *k, void *p);
 /* Frees by pointer; faults are reported. Only from inside. */
-int thread_free_one(struct slabc_cache *k, struct thread_block *tb, void *p, int64_t deadline);
+int thread_free_one(struct slabc_cache *k, struct thread_block *tb, void *p, int64_t *deadlinep);
 /* Frees what a reference stands for, whose word is `word`.  -ESTALE, -EINVAL as slabc_free_ref(). */
-int thread_free_exact(struct slabc_cache *k, struct thread_block *tb, uint32_t place, uint32_t *word, uint32_t generation, int64_t deadline);
+int thread_free_exact(struct slabc_cache *k, struct thread_block *tb, uint32_t place, uint32_t *word, uint32_t generation, int64_t *deadlinep);
 
 enum fault { FAULT_NONE, FAULT_DOUBLE = 1, FAULT_WILD = 2, FAULT_MISALIGNED = 3, FAULT_REFUSED = 4 };
 /* Counts and reports a bad free; -EINVAL. */

@@ -212,6 +212,7 @@ free_ref(struct slabc *c, slabc_ref ref)
 	struct place_found found;
 	struct thread_block *tb;
 	struct slabc_cache *k;
+	int64_t deadline = 0;
 	int r;
 
 	if (!find_ref(c, ref, &found))
@@ -225,7 +226,7 @@ free_ref(struct slabc *c, slabc_ref ref)
 	if (r < 0)
 		return r;
 	thread_drain(tb);
-	return thread_free_exact(k, tb, found.place, found.word, found.generation, session_deadline(c));
+	return thread_free_exact(k, tb, found.place, found.word, found.generation, &deadline);
 }
 
 int

@@ -48,9 +48,11 @@ session_now_ns(void)
 }
 
 int64_t
-session_deadline(const struct slabc *c)
+session_deadline(const struct slabc *c, int64_t *deadlinep)
 {
-	return c->timeout_ms < 0 ? CLIENT_FOR_EVER : session_now_ns() + (int64_t)c->timeout_ms * 1000000;
+	if (*deadlinep == 0)
+		*deadlinep = c->timeout_ms < 0 ? CLIENT_FOR_EVER : session_now_ns() + (int64_t)c->timeout_ms * 1000000;
+	return *deadlinep;
 }
 
 static int

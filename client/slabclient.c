@@ -209,7 +209,7 @@ session_open(struct slabc **cp, const struct slabc_options *opt)
 {
 	struct slabc_options o = {0};
 	struct slabc *c;
-	int64_t deadline;
+	int64_t deadline = 0;
 	int r = check_options(&o, opt);
 
 	if (r < 0)
@@ -227,7 +227,7 @@ session_open(struct slabc **cp, const struct slabc_options *opt)
 	/* So that slabd's membarrier, before it takes a sheaf, reaches this process's threads. Old kernels: slabd then takes none. */
 	syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0);
 
-	deadline = session_deadline(c);
+	session_deadline(c, &deadline);
 	r = session_connect(c, o.socket, deadline);
 	if (r == 0)
 		r = hello(c, deadline);

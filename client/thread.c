@@ -88,8 +88,10 @@ put_main(struct slabc_cache *k, struct thread_block *tb, int32_t slot, struct sh
 }
 
 static int
-check_deadline(const struct slabc_cache *k, int64_t deadline)
+check_deadline(const struct slabc_cache *k, int64_t *deadlinep)
 {
+	int64_t deadline = session_deadline(k->c, deadlinep);
+
 	if (deadline == CLIENT_FOR_EVER || session_now_ns() < deadline)
 		return 0;
 	return error_set(ETIMEDOUT, "cache '%s': no sheaf was to be had within timeout_ms %d; raise struct slabc_options' timeout_ms", k->name,
@@ -98,7 +100,7 @@ check_deadline(const struct slabc_cache *k, int64_t deadline)
 
 /* Main is revoked: slabd is about to take its objects, has taken the sheaf, or was killed in between. */
 static int
-wait_revoked(struct slabc_cache *k, struct thread_block *tb, int64_t deadline)
+wait_revoked(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep)
 {
 	static const struct timespec pause = {.tv_nsec = 50000};
 	struct thread_cache *t = &tb->cache[k->v.index];
@@ -108,7 +110,7 @@ wait_revoked(struct slabc_cache *k, struct thread_block *tb, int64_t deadline)
 		t->main_slot = CLIENT_NO_SLOT;
 		atomic_write(&tb->main[k->v.index], &no_sheaf);
 	} else {
-		r = check_deadline(k, deadline);
+		r = check_deadline(k, deadlinep);
 		if (r == 0)
 			nanosleep(&pause, NULL);
 	}
@@ -139,7 +141,7 @@ thread_drop_top(struct slabc_cache *k, struct sheaf *s)
 }
 
 int
-thread_fetch(struct slabc_cache *k, struct thread_block *tb, uint32_t *n_droppedp, int64_t deadline)
+thread_fetch(struct slabc_cache *k, struct thread_block *tb, uint32_t *n_droppedp, int64_t *deadlinep)
 {
 	struct thread_cache *t = &tb->cache[k->v.index];
 	int32_t n, slot;
@@ -153,7 +155,7 @@ thread_fetch(struct slabc_cache *k, struct thread_block *tb, uint32_t *n_dropped
 			return error_set(EIO, "cache '%s': %u sheaf entries in a row were owned already; some client of the arena writes words it "
 					      "should not", k->name, *n_droppedp);
 		if (n < 0) {
-			r = wait_revoked(k, tb, deadline);
+			r = wait_revoked(k, tb, deadlinep);
 			if (r < 0)
 				return r;
 		}
@@ -169,16 +171,16 @@ thread_fetch(struct slabc_cache *k, struct thread_block *tb, uint32_t *n_dropped
 			put_main(k, tb, slot, s, true);
 			return 0;
 		}
-		r = check_deadline(k, deadline);
+		r = check_deadline(k, deadlinep);
 		if (r == 0)
-			r = cache_refill(k, deadline);
+			r = cache_refill(k, session_deadline(k->c, deadlinep));
 		if (r < 0)
 			return r;
 	}
 }
 
 int
-thread_alloc_one(struct slabc_cache *k, struct thread_block *tb, int64_t deadline, void **pp)
+thread_alloc_one(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, void **pp)
 {
 	uint32_t n_dropped = 0;
 
@@ -188,7 +190,7 @@ thread_alloc_one(struct slabc_cache *k, struct thread_block *tb, int64_t deadlin
 		*pp = sheaf_pop(&k->v, tb->main[k->v.index]);
 		if (*pp)
 			return 0;
-		r = thread_fetch(k, tb, &n_dropped, deadline);
+		r = thread_fetch(k, tb, &n_dropped, deadlinep);
 		if (r < 0)
 			return r;
 	}
@@ -234,6 +236,7 @@ thread_alloc_slow(struct slabc_cache *k)
 {
 	int error = errno, r = session_usable(k->c);
 	struct thread_block *tb;
+	int64_t deadline = 0;
 	void *p = NULL;
 
 	if (r < 0)
@@ -243,7 +246,7 @@ thread_alloc_slow(struct slabc_cache *k)
 	r = thread_get(k, &tb);
 	if (r == 0) {
 		thread_drain(tb);
-		r = thread_alloc_one(k, tb, session_deadline(k->c), &p);
+		r = thread_alloc_one(k, tb, &deadline, &p);
 	}
 	thread_leave();
 	if (r < 0)
@@ -256,16 +259,16 @@ thread_alloc_slow(struct slabc_cache *k)
 
 /* An empty sheaf from the barn, or from slabd; failing that, one that is not full. */
 static int
-find_room(struct slabc_cache *k, struct thread_block *tb, int64_t deadline, int32_t *slotp, struct sheaf **sheafp)
+find_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, int32_t *slotp, struct sheaf **sheafp)
 {
 	int r;
 
 	*slotp = barn_get(k, &k->shown->empty, thread_holder(tb), sheafp);
 	if (*slotp != CLIENT_NO_SLOT)
 		return 0;
-	r = check_deadline(k, deadline);
+	r = check_deadline(k, deadlinep);
 	if (r == 0)
-		r = cache_lend(k, deadline);
+		r = cache_lend(k, session_deadline(k->c, deadlinep));
 	if (r == 0) {
 		/* Another thread may be faster: the caller comes again. */
 		*slotp = barn_get(k, &k->shown->empty, thread_holder(tb), sheafp);
@@ -280,7 +283,7 @@ find_room(struct slabc_cache *k, struct thread_block *tb, int64_t deadline, int3
 }
 
 int
-thread_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t deadline)
+thread_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep)
 {
 	struct thread_cache *t = &tb->cache[k->v.index];
 
@@ -292,11 +295,11 @@ thread_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t deadlin
 		if (has_room(k, s))
 			return 0;
 		if (sheaf_look(s) < 0) {
-			r = wait_revoked(k, tb, deadline);
+			r = wait_revoked(k, tb, deadlinep);
 		} else if (!k->is_single && t->spare && has_room(k, t->spare)) {
 			swap_spare(k, tb);
 		} else {
-			r = find_room(k, tb, deadline, &slot, &s);
+			r = find_room(k, tb, deadlinep, &slot, &s);
 			if (r == 0 && slot != CLIENT_NO_SLOT)
 				put_main(k, tb, slot, s, false);
 		}
@@ -306,7 +309,7 @@ thread_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t deadlin
 }
 
 int
-thread_settle(struct slabc_cache *k, struct thread_block *tb, int64_t deadline)
+thread_settle(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep)
 {
 	union proto_request request = {.flush = {.cache = k->v.cache, .n_sheaves = 1}};
 	struct thread_cache *t = &tb->cache[k->v.index];
@@ -322,6 +325,6 @@ thread_settle(struct slabc_cache *k, struct thread_block *tb, int64_t deadline)
 		return 0;
 	/* The object lies where slabd finds it, whether this message arrives or not. */
 	atomic_write(&k->n_unrung, 0);
-	session_call(k->c, PROTO_OP_FLUSH, &request, &reply, deadline);
+	session_call(k->c, PROTO_OP_FLUSH, &request, &reply, session_deadline(k->c, deadlinep));
 	return 0;
 }

@@ -16,6 +16,7 @@
 #include "server/slab.h"
 #include "server/topology.h"
 #include "server/words.h"
+#include "shm/atomic.h"
 #include "shm/layout.h"
 
 struct session;
@@ -107,7 +108,8 @@ void arena_pages_free(struct arena *arena, uint32_t page, unsigned order);
 static inline struct cache *
 arena_cache(struct arena *arena, uint64_t id)
 {
-	return id > 0 && id < LAYOUT_MAX_CACHES ? __atomic_load_n(&arena->caches[id], __ATOMIC_ACQUIRE) : NULL;
+	/* order: CACHE acquire - pairs with cache_open() */
+	return id > 0 && id < LAYOUT_MAX_CACHES ? atomic_read_acquire(&arena->caches[id]) : NULL;
 }
 
 #endif

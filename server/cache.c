@@ -158,9 +158,9 @@ make_locked(struct arena *arena, const struct cache_options *o, struct cache **c
 	shown->object_bytes = k->object_bytes;
 	shown->flags = k->flags;
 	strcpy(shown->name, k->name);
-	/* order: CACHE release - the description is whole before clients see that the cache is there */
-	atomic_write_release(&shown->recip, k->recip);
+	shown->recip = k->recip;
 	arena->n_caches++;
+	/* order: CACHE release - cache and description are whole before a slab can name them */
 	atomic_write_release(&arena->caches[k->id], k);
 	*cachep = k;
 	return 0;

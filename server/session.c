@@ -273,8 +273,7 @@ session_slot_get(struct session *session, struct cache *cache, uint32_t capacity
 	session->end_off += bytes;
 	lend(session, slot, cache, capacity);
 	session->n_slots++;
-	/* order: SLOTS release - the slot is described before the client counts it */
-	atomic_write_release(&session_head(session)->n_slots, session->n_slots);
+	atomic_write(&session_head(session)->n_slots, session->n_slots);
 	return (int32_t)slot;
 }
 

@@ -105,9 +105,8 @@ slab_retire(struct arena *arena, uint32_t number)
 	for (uint32_t i = 0; i < 1u << slab->order; i++) {
 		struct layout_page *page = &arena->page_map[slab->first_page + i];
 
-		/* order: INCARNATION release - whoever sees the page in its next life sees that it is another one */
-		if (!MUTANT(NO_INCARNATION))
-			atomic_write_release(&page->incarnation, (uint8_t)(page->incarnation + 1));
+		/* order: PAGE_MAP release - whoever sees the page in its next life sees that it is another one */
+		atomic_write_release(&page->incarnation, (uint8_t)(page->incarnation + 1));
 		STEP(MAP_BUMPED);
 		atomic_write_release(&page->cache, 0);
 		atomic_write(&page->kind, LAYOUT_KIND_FREE);

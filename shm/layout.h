@@ -164,7 +164,7 @@ struct layout_session {
 	/* Client slot (word_owner) and this session's number in it.  W: slabd, once. R: client. */
 	uint32_t client;
 	uint32_t incarnation;
-	/* Slots made so far; slots at and above it are not there.  W: slabd, release after the slot is described. R: client (bounds), acquire. */
+	/* Slots made so far.  W: slabd. R: monitors; a client learns of a slot by its holder word. */
 	uint32_t n_slots;
 	/* Threads with a sheaf now.  W: client. R: slabd, for show. */
 	uint32_t n_threads;

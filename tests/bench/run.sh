@@ -80,7 +80,9 @@ function median(key,    n, i, j, v, a) {
 			a[j + 1] = a[j]
 		a[j + 1] = v
 	}
-	return n == 0 ? 0 : n % 2 ? a[(n + 1) / 2] : (a[n / 2] + a[n / 2 + 1]) / 2
+	if (n == 0)
+		return 0
+	return n % 2 ? a[(n + 1) / 2] : (a[n / 2] + a[n / 2 + 1]) / 2
 }
 function add(key, v) {
 	value[key, ++count[key]] = v
@@ -108,15 +110,20 @@ END {
 			required = ""
 			if ((pattern[i], process[j]) in limit && tcmalloc > 0) {
 				most = limit[pattern[i], process[j]]
-				required = sprintf("<= %.1f %s", most, ratio <= most ? "met" : "MISSED")
-				n_missed += ratio > most
+				is_missed = (ratio > most)
+				required = sprintf("<= %.1f %s", most, is_missed ? "MISSED" : "met")
+				n_missed += is_missed
+			}
+			tcmalloc_text = ratio_text = "-"
+			if (tcmalloc > 0) {
+				tcmalloc_text = sprintf("%.2f", tcmalloc)
+				ratio_text = sprintf("%.2f x", ratio)
 			}
 			printf "%-9s %9d | %9.2f %9.2f %9s | %11s %13s | %9.3f %11d\n", pattern[i], process[j], slabd, median("glibc" at ",ns"),
-				tcmalloc > 0 ? sprintf("%.2f", tcmalloc) : "-", tcmalloc > 0 ? sprintf("%.2f x", ratio) : "-", required,
-				median("slabd" at ",trips") * 1e6, median("slabd" at ",idle")
+				tcmalloc_text, ratio_text, required, median("slabd" at ",trips") * 1e6, median("slabd" at ",idle")
 		}
 	}
-	exit strict && n_missed > 0
+	exit (strict && n_missed > 0)
 }' "$csv"
 status=$?
 echo

@@ -1,0 +1,59 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Runs all tests of a build, or those in PARTS, and closes with the sums in CUnit's form.  A part that is no CUnit program counts as one test.
+# usage: BUILD=build/release tests/check.sh
+cd "$(dirname "$0")/.." || exit 1
+build=${BUILD:-build/release}
+parts=${PARTS:-includes orders symbols unit fastpath mutants it storm install demo}
+logs=$build/check
+mkdir -p "$logs"
+SLABD=$build/slabd SLABCTL=$build/slabctl
+export SLABD SLABCTL
+
+run() {
+	case $1 in
+	includes | orders) tests/check-$1.sh ;;
+	symbols) tests/check-symbols.sh "$build/libslabclient.so" ;;
+	unit) "$build/tests/unit" ;;
+	fastpath) tests/check-fastpath.sh "$build" ;;
+	mutants) tests/check-mutants.sh build/steps/tests/test_mutants ;;
+	it) "$build/tests/it" ;;
+	storm) "$build/tests/stress_kill" ;;
+	install) tests/check-install.sh ;;
+	demo) make -s demo ;;
+	esac
+}
+
+failed=
+for part in $parts; do
+	echo "=== $part"
+	{
+		run "$part" 2>&1
+		echo $? >"$logs/$part.rc"
+	} | tee "$logs/$part.log"
+	[ "$(cat "$logs/$part.rc")" = 0 ] || failed="$failed $part"
+done
+grep -hi 'skipped' $(for part in $parts; do echo "$logs/$part.log"; done)
+for part in $parts; do
+	awk -v part="$part" -v rc="$(cat "$logs/$part.rc")" '
+		$1 == "suites" { suites += $2 }
+		$1 == "tests" { ran += $3; passed += $4; bad += $5; seen = 1 }
+		$1 == "asserts" { asserts += $3; asserts_bad += $5 }
+		END {
+			if (!seen) { suites = 1; ran = 1; passed = rc == 0; bad = rc != 0 }
+			else if (rc != 0 && bad == 0) { ran++; bad++ }
+			print suites, ran, passed, bad, asserts + 0, asserts_bad + 0
+		}' "$logs/$part.log"
+done | awk '
+	{ suites += $1; ran += $2; passed += $3; bad += $4; asserts += $5; asserts_bad += $6 }
+	END {
+		print ""
+		print "Run Summary:    Type  Total    Ran Passed Failed Inactive"
+		printf "              suites %6d %6d    n/a %6d %8d\n", suites, suites, 0, 0
+		printf "               tests %6d %6d %6d %6d %8d\n", ran, ran, passed, bad, 0
+		printf "             asserts %6d %6d %6d %6d      n/a\n", asserts, asserts, asserts - asserts_bad, asserts_bad
+	}'
+if [ -n "$failed" ]; then
+	echo "failed:$failed (logs in $logs)"
+	exit 1
+fi
