@@ -4,7 +4,7 @@
 # usage: BUILD=build/release tests/check.sh
 cd "$(dirname "$0")/.." || exit 1
 build=${BUILD:-build/release}
-parts=${PARTS:-includes orders symbols unit fastpath mutants it storm install demo}
+parts=${PARTS:-includes orders symbols layout unit fastpath mutants it storm install demo}
 logs=$build/check
 mkdir -p "$logs"
 SLABD=$build/slabd SLABCTL=$build/slabctl
@@ -13,6 +13,7 @@ export SLABD SLABCTL
 run() {
 	case $1 in
 	includes | orders) tests/check-$1.sh ;;
+	layout) tests/check-layout.sh "$build" ;;
 	symbols) tests/check-symbols.sh "$build/libslabclient.so" ;;
 	unit) "$build/tests/unit" ;;
 	fastpath) tests/check-fastpath.sh "$build" ;;
