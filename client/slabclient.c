@@ -95,7 +95,10 @@ fork_child(void)
 		pthread_mutex_init(&c->opening, NULL);
 	}
 	thread_forget_all();
-	pthread_mutex_init(&library_lock, NULL);
+	if (is_fork_locked && !tls.in_library)
+		pthread_mutex_unlock(&library_lock);
+	else
+		pthread_mutex_init(&library_lock, NULL);
 	is_fork_locked = false;
 }
 
