@@ -155,7 +155,7 @@ bench-trade: all $(B)/tests/bench/bench
 # The main job: the pipeline example, built against a copy installed in the build folder.
 demo: all
 	$(MAKE) -s install PREFIX=$(CURDIR)/build/demo DESTDIR= >/dev/null
-	PKG_CONFIG_PATH=build/demo/lib/pkgconfig LDFLAGS=-Wl,-rpath,$(CURDIR)/build/demo/lib $(MAKE) -s -C examples OUT=$(CURDIR)/build/demo/examples
+	PKG_CONFIG_PATH=$(CURDIR)/build/demo/lib/pkgconfig LDFLAGS=-Wl,-rpath,$(CURDIR)/build/demo/lib $(MAKE) -s -C examples OUT=$(CURDIR)/build/demo/examples
 	SLABD=build/demo/sbin/slabd SLABCTL=build/demo/bin/slabctl PIPELINE=build/demo/examples/pipeline examples/demo.sh
 
 # Installation: one list, "file folder mode", for both ways.

@@ -211,7 +211,10 @@ session_set_open(struct session *session, struct cache *cache, bool is_open)
 	if (session_has_open(session, cache->id) == is_open)
 		return;
 	session->has_open[cache->id / 8] ^= bit;
-	atomic_add(&cache->n_openers, is_open ? 1 : (uint64_t)-1);
+	/* Nobody has it open any more: nothing need be kept ready. */
+	if (atomic_add(&cache->n_openers, is_open ? 1 : (uint64_t)-1) == 1 && !is_open)
+		for (unsigned i = 0; i < cache->n_nodes; i++)
+			node_trim(cache->arena, &cache->nodes[i]);
 }
 
 static unsigned

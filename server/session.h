@@ -106,6 +106,7 @@ session_has_open(const struct session *session, uint32_t cache)
 	return session->has_open[cache / 8] >> (cache % 8) & 1;
 }
 
+/* The last to close a cache leaves no sheaf in its node barns and no empty slab behind. Takes list_locks. */
 void session_set_open(struct session *session, struct cache *cache, bool is_open);
 
 /*

@@ -6,19 +6,38 @@
  *   PIPE_RECEIVE(p, x)  the object there; NULL: gone
  *   PIPE_ALLOC(p), PIPE_FREE(p, q)
  *
- * Head and tail move by BENCH_PUBLISH; each side keeps what it last saw of the other's.  Both look at the clock when they must wait and at
- * each publication, so a partner that has died ends the wait.  A phase ends when the producer says so and the ring is empty: the consumer's
- * time is the pipe's.
+ * Head and tail move by BENCH_PUBLISH; each side keeps what it last saw of the other's.  The clock is read seldom, but also while a side
+ * waits, so a partner that has died ends the wait.  A phase ends when the producer says so and the ring is empty: the consumer's time is
+ * the pipe's.
  */
 
-static inline void
+enum { PIPE_YIELD_EVERY = 256, PIPE_CLOCK_EVERY = 32 };
+
+/* true: it has yielded, for slabd needs a CPU too, and both are ours. */
+static inline bool
 pipe_relax(unsigned *n_spinsp)
 {
-	/* slabd needs a CPU too, and both are ours. */
-	if (++*n_spinsp % 256 == 0)
-		sched_yield();
-	else
+	if (++*n_spinsp % PIPE_YIELD_EVERY != 0) {
 		bench_pause();
+		return false;
+	}
+	sched_yield();
+	return true;
+}
+
+/* Sleepless until the ring has room for a batch; false: not before the end of the phase. */
+static bool
+pipe_wait_room(const struct bench_ring *r, uint64_t head, uint64_t *roomp, uint64_t until_ns)
+{
+	unsigned n_spins = 0;
+
+	while (*roomp - head < BENCH_PUBLISH) {
+		/* order: RING_TAIL acquire - pairs with pipe_consume(): the slots were read */
+		*roomp = __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE) + BENCH_RING;
+		if (*roomp - head < BENCH_PUBLISH && pipe_relax(&n_spins) && bench_now_ns() >= until_ns)
+			return false;
+	}
+	return true;
 }
 
 static uint64_t
@@ -26,18 +45,10 @@ pipe_produce(struct peer *p, struct bench_state *s, uint64_t until_ns)
 {
 	struct bench_ring *r = s->ring;
 	uint64_t head = r->head, first = head, room = head;
-	unsigned n_spins = 0;
+	unsigned n_batches = 0;
 
 	(void)p;
-	while (bench_now_ns() < until_ns) {
-		if (room - head < BENCH_PUBLISH) {
-			/* order: RING_TAIL acquire - pairs with pipe_consume(): the slots were read */
-			room = __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE) + BENCH_RING;
-			if (room - head < BENCH_PUBLISH) {
-				pipe_relax(&n_spins);
-				continue;
-			}
-		}
+	while (pipe_wait_room(r, head, &room, until_ns)) {
 		for (unsigned i = 0; i < BENCH_PUBLISH; i++) {
 			uint64_t *q = PIPE_ALLOC(p);
 
@@ -46,6 +57,8 @@ pipe_produce(struct peer *p, struct bench_state *s, uint64_t until_ns)
 		}
 		/* order: RING_HEAD release - objects and slots are written before head covers them */
 		__atomic_store_n(&r->head, head, __ATOMIC_RELEASE);
+		if (++n_batches % PIPE_CLOCK_EVERY == 0 && bench_now_ns() >= until_ns)
+			break;
 	}
 	/* order: RING_CLOSED release - the last head is visible before the end of the phase */
 	__atomic_store_n(&r->n_closed, ++s->n_phases, __ATOMIC_RELEASE);
@@ -69,8 +82,7 @@ pipe_consume(struct peer *p, struct bench_state *s, uint64_t until_ns)
 		if (head == tail && is_closed)
 			return tail - first;
 		if (head == tail) {
-			pipe_relax(&n_spins);
-			if (n_spins % 4096 == 0 && bench_now_ns() > until_ns + 10u * 1000000000u)
+			if (pipe_relax(&n_spins) && bench_now_ns() > until_ns + 10u * 1000000000u)
 				bench_die("the producer is gone", ETIMEDOUT);
 			continue;
 		}
