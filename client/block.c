@@ -2,9 +2,10 @@
 /*
  * Thread blocks: what a thread has of each cache, from its first call to its exit.
  *
- * A block is one anonymous mapping, not malloc'd: the first call may come from a signal handler that interrupted malloc.  Its main[] is what the
- * hot path reads; until a thread has a block it reads no_sheaves[], whose sheaf is always empty and full.  Blocks are on one list (library_lock), so
- * that whoever closes a handle can take back the sheaves of all threads: the handle's rule that no other thread is in a call on it makes that safe.
+ * A block is one anonymous mapping, not malloc'd: the first call may come from a signal handler that interrupted malloc.  Its main[] is
+ * what the hot path reads; until a thread has a block it reads no_sheaves[], whose sheaf is always empty and full.  Blocks are on one list
+ * (library_lock), so that whoever closes a handle can take back the sheaves of all threads: the handle's rule that no other thread is in a
+ * call on it makes that safe.
  *
  * A free that a handler cannot make goes into deferred[]: appended by the thread's handlers (which nest), emptied by the thread outside of
  * them.  An entry is taken by swapping its k with NULL; n_deferred only moves by compare-and-swap; holes are passed over.
@@ -28,12 +29,8 @@ thread_enter(const struct slabc_cache *k)
 {
 	if (atomic_read(&tls.in_library))
 		return false;
-	if (k) {
-		const struct sheaf *s = atomic_read(&tls.main[k->v.index]);
-
-		if (s != &no_sheaf && atomic_read(&s->busy) != 0 && !MUTANT(NO_GUARD))
-			return false;
-	}
+	if (k && sheaf_is_entered(atomic_read(&tls.main[k->v.index])) && !MUTANT(NO_GUARD))
+		return false;
 	atomic_write(&tls.in_library, 1);
 	atomic_compiler_barrier();
 	return true;
@@ -215,7 +212,6 @@ thread_drain(struct thread_block *tb)
 		uint32_t n = atomic_read(&tb->n_deferred);
 		struct thread_deferred *d;
 		struct slabc_cache *k;
-		const struct sheaf *s;
 		int64_t deadline = 0;
 		void *p;
 
@@ -224,9 +220,8 @@ thread_drain(struct thread_block *tb)
 		d = &tb->deferred[n - 1];
 		/* order: DEFERRED acquire - pairs with thread_defer() */
 		k = atomic_read_acquire(&d->k);
-		s = k ? atomic_read(&tb->main[k->v.index]) : &no_sheaf;
 		/* In a handler that interrupted this very sheaf: not now. */
-		if (s != &no_sheaf && atomic_read(&s->busy) != 0)
+		if (k && sheaf_is_entered(atomic_read(&tb->main[k->v.index])))
 			return;
 		k = atomic_swap(&d->k, (struct slabc_cache *)NULL);
 		p = atomic_read(&d->p);

@@ -2,9 +2,9 @@
 /*
  * Many objects in one call, and sheaves filled in advance.
  *
- * Bulk calls work in portions of what the main sheaf has, or has room for, at most CLIENT_PORTION: one bracket, one size store a portion.  The order
- * is that of single calls (I1): all words named, then the size; all words closed, entries, the size, then the words cleared.  A portion is cleared
- * before its sheaf can change hands.
+ * Bulk calls work in portions of what the main sheaf has, or has room for, at most CLIENT_PORTION: one bracket, one size store a portion.
+ * The order is that of single calls (I1): all words named, then the size; all words closed, entries, the size, then the words cleared.  A
+ * portion is cleared before its sheaf can change hands.
  *
  * A prefilled sheaf is a slot with holder APP; struct slabc_sheaf is the application's, made with malloc.
  */
@@ -69,7 +69,8 @@ alloc_bulk(struct slabc_cache *k, struct thread_block *tb, size_t n, void **pv, 
 
 	while (*n_donep < n) {
 		size_t left = n - *n_donep;
-		uint32_t n_here = pop_portion(k, tb->main[k->v.index], left < CLIENT_PORTION ? (uint32_t)left : CLIENT_PORTION, pv + *n_donep);
+		uint32_t n_here =
+			pop_portion(k, tb->main[k->v.index], left < CLIENT_PORTION ? (uint32_t)left : CLIENT_PORTION, pv + *n_donep);
 
 		*n_donep += n_here;
 		if (n_here == 0) {
@@ -98,6 +99,7 @@ close_portion(const struct slabc_cache *k, struct portion *portion, uint32_t roo
 		if (!pv[i])
 			continue;
 		word = sheaf_word_at(&k->v, pv[i], &is_inside);
+		/* order: WORD acquire - what the last holder wrote */
 		w = word ? atomic_read_acquire(word) : 0;
 		is_mine = word_owner(w) == k->v.me;
 		if (is_mine && word_state(w) == WORD_OWNED)
@@ -282,12 +284,16 @@ take_cached(struct slabc_cache *k, struct thread_block *tb, uint32_t n, struct s
 	struct layout_slot *slots = k->c->slots;
 	int32_t slot = t->spare_slot;
 
-	if (slot != CLIENT_NO_SLOT && sheaf_look(t->spare) >= (int32_t)n &&
-		barn_take(&slots[slot], thread_holder(tb), LAYOUT_HOLDER_APP)) {
-		*sheafp = t->spare;
+	if (slot != CLIENT_NO_SLOT && sheaf_look(t->spare) >= (int32_t)n && sheaf_shut(&slots[slot], t->spare, thread_holder(tb))) {
+		struct sheaf *s = t->spare;
+
 		t->spare = NULL;
 		t->spare_slot = CLIENT_NO_SLOT;
-		return slot;
+		if (barn_take(&slots[slot], thread_holder(tb), LAYOUT_HOLDER_APP)) {
+			sheaf_open(k, s, (uint32_t)slot);
+			*sheafp = s;
+			return slot;
+		}
 	}
 	slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_APP, sheafp);
 	if (slot == CLIENT_NO_SLOT || sheaf_look(*sheafp) >= (int32_t)n)

@@ -3,10 +3,11 @@
  * Handles, and the sheaves that go between a process's threads, its barn and slabd.
  *
  * A handle stands for (session, cache, SLABC_NOWAIT or not) and is counted; it has one of 1,024 indexes of the process, by which threads
- * find their sheaf.  Opening and closing are serial in a session (slabc.opening), so that a closing cannot overtake an opening on the socket.
+ * find their sheaf.  Opening and closing are serial in a session (slabc.opening), so that a closing cannot overtake an opening on the
+ * socket.
  *
- * A sheaf changes hands by its holder word (I2), whole, with every word in it clear (I1).  Who hands a sheaf on leaves it busy, so that a revocation
- * that comes too late meets it busy; who takes one makes it usable (sheaf_open()).
+ * A sheaf changes hands by its holder word (I2), whole, with every word in it clear (I1).  Who hands a sheaf on leaves it busy, so that a
+ * revocation that comes too late meets it busy; who takes one makes it usable (sheaf_open()).
  */
 #include "client/internal.h"
 
@@ -90,8 +91,7 @@ ring(struct slabc_cache *k)
 	session_post(k->c, PROTO_OP_FLUSH, &request);
 }
 
-/* Busy for good: the sheaf may be handed on.  false: slabd revoked it and took it, or died at that. */
-static bool
+bool
 sheaf_shut(const struct layout_slot *slot, struct sheaf *s, uint32_t holder)
 {
 	static const struct timespec pause = {.tv_nsec = 50000};
@@ -120,9 +120,8 @@ barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 	if (!sheaf_shut(&slots[slot], s, holder))
 		return false;
 	size = atomic_read(&s->size);
-	is_kept = slots[slot].capacity == k->capacity &&
-		  (size > 0 ? !k->is_single && barn_count(atomic_read(&shown->full)) < k->max_full
-			    : barn_count(atomic_read(&shown->empty)) < k->max_empty);
+	is_kept = slots[slot].capacity == k->capacity && (size > 0 ? !k->is_single && barn_count(atomic_read(&shown->full)) < k->max_full
+								   : barn_count(atomic_read(&shown->empty)) < k->max_empty);
 	if (is_kept) {
 		if (!barn_take(&slots[slot], holder, LAYOUT_HOLDER_BARN))
 			return false;
@@ -244,8 +243,14 @@ handle_init(struct slabc_cache *k, struct slabc *c, const char *name, const stru
 
 	if (reply->object_bytes == 0 || recip != ((UINT64_C(1) << 32) + reply->object_bytes - 1) / reply->object_bytes)
 		return error_set(EPROTO, "slabd describes cache '%s' in two ways", name);
-	k->v = (struct sheaf_view){.base = c->base, .span = c->span, .pages = c->pages, .words = c->words, .recip = recip, .me = c->me,
-		.object_bytes = reply->object_bytes, .cache = (uint16_t)id};
+	k->v = (struct sheaf_view){.base = c->base,
+		.span = c->span,
+		.pages = c->pages,
+		.words = c->words,
+		.recip = recip,
+		.me = c->me,
+		.object_bytes = reply->object_bytes,
+		.cache = (uint16_t)id};
 	k->v.birth = WORD_GENERATION_ONE + c->me + (reply->flags & SLABC_SHARED ? WORD_SHARED : WORD_OWNED);
 	k->c = c;
 	k->shown = &c->session_caches[id];

@@ -2,9 +2,9 @@
 /*
  * Free: the hot function, and what it refuses.
  *
- * Such a free is judged by the object's word (free_judge()), then made in one bracket (free_push()): close or claim the word, entry, size, clear
- * (I1, I1b).  Room is made before the word is touched: if no sheaf can be had the object stays as it was.  What was refused is counted,
- * and reported to slabd at each power of two.
+ * Such a free is judged by the object's word (free_judge()), then made in one bracket (free_push()): close or claim the word, entry, size,
+ * clear (I1, I1b).  Room is made before the word is touched: if no sheaf can be had the object stays as it was.  What was refused is
+ * counted, and reported to slabd at each power of two.
  */
 #include "client/internal.h"
 
@@ -55,7 +55,8 @@ fault_count(struct slabc_cache *k, enum fault kind, const void *p, uint64_t *np)
 		[FAULT_DOUBLE] = "it is free already, or being freed",
 		[FAULT_WILD] = "it is no object of this cache",
 		[FAULT_MISALIGNED] = "it points into an object, not at its first byte",
-		[FAULT_REFUSED] = "another client holds it: it must be shared (slabc_ref_of), and in a SLABC_RECLAIM cache adopted or freed by reference",
+		[FAULT_REFUSED] = "another client holds it: it must be shared (slabc_ref_of), and in a SLABC_RECLAIM cache adopted or "
+				  "freed by reference",
 	};
 
 	*np = atomic_add(fault_counter(k, kind), 1) + 1;
@@ -142,8 +143,8 @@ free_push(struct slabc_cache *k, struct sheaf *s, const struct free_target *f, u
 	if (is_owned) {
 		/* Nobody else may take it: a plain store closes it. */
 		atomic_write(f->word, word_with(w, k->v.me, WORD_CLOSING));
-	} else if (!atomic_cas(f->word, &old,
-			   MUTANT(CLAIM_TO_ZERO) && is_foreign ? word_cleared(w) : word_with(w, k->v.me, WORD_CLOSING))) {
+	} else if (!atomic_cas(
+			   f->word, &old, MUTANT(CLAIM_TO_ZERO) && is_foreign ? word_cleared(w) : word_with(w, k->v.me, WORD_CLOSING))) {
 		atomic_write_release(&s->busy, 0);
 		return FREE_E_LOST;
 	}
@@ -252,8 +253,11 @@ nested_free(struct slabc_cache *k, void *p)
 		}
 	}
 	if (r == FREE_E_FULL)
-		r = tb && thread_defer(tb, k, p) ? 0 : error_set(EAGAIN, "free in a signal handler that interrupted the library: no sheaf has room, "
-									   "and %d frees are put off already", CLIENT_MAX_DEFERRED);
+		r = tb && thread_defer(tb, k, p) ? 0
+						 : error_set(EAGAIN,
+							   "free in a signal handler that interrupted the library: no sheaf has room, "
+							   "and %d frees are put off already",
+							   CLIENT_MAX_DEFERRED);
 	return f.fault ? fault_count(k, f.fault, p, &n) : r;
 }
 

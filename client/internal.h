@@ -2,14 +2,18 @@
 /*
  * What the files of libslabclient know of each other.
  *
- *   slabclient.c  sessions: open, close, fork, the sentence of the last error      session.c  requests over the socket
- *   mapping.c     what slabd shows, mapped                                         cache.c    handles, refills, flushes
- *   block.c       thread blocks: first use, exit                                   thread.c   a thread's sheaves, allocation, room for frees
- *   free.c        frees                                                            bulk.c     many objects in one call, prefilled sheaves
- *   ref.c         references
+ *   slabclient.c   sessions: open, close, fork; the sentence of the last error
+ *   session.c      requests over the socket
+ *   mapping.c      what slabd shows, mapped
+ *   cache.c        handles; sheaves between threads, process barn and slabd
+ *   block.c        thread blocks: first use, exit, frees put off
+ *   thread.c       a thread's sheaves: allocation, room for frees
+ *   free.c         frees
+ *   bulk.c         many objects in one call, prefilled sheaves
+ *   ref.c          references
  *
- * Locks, in the order in which they are taken: slabc.opening, library_lock, slabc.requests.  None is held by a thread that is not inside the
- * library (tls.in_library), so a signal handler that finds its thread outside may take them, and one that finds it inside takes none.
+ * Locks, in the order in which they are taken: slabc.opening, library_lock, slabc.requests.  None is held by a thread that is not inside
+ * the library (tls.in_library), so a signal handler that finds its thread outside may take them, and one that finds it inside takes none.
  * Calls here return 0 or a negative errno and have then set the sentence (error_set()).
  */
 #ifndef SLAB_CLIENT_INTERNAL_H
@@ -50,8 +54,8 @@ struct slabc {
 	bool is_readonly;
 	int fd;
 	int timeout_ms;
-	uint32_t me; /* owner slot */
-	uint32_t id; /* what slabctl shows */
+	uint32_t me;      /* owner slot */
+	uint32_t id;      /* what slabctl shows */
 	uint32_t last_id; /* of requests; guarded by requests */
 	pthread_mutex_t requests;
 	pthread_mutex_t opening; /* held over the opening and closing of handles */
@@ -181,7 +185,7 @@ void mapping_drop(struct slabc *c);
 struct sheaf *mapping_sheaf(const struct slabc *c, uint32_t slot);
 
 /* block.c */
-/* The calling thread is inside from here on.  false: it was already, or is in the midst of k's main sheaf: a nested call.  k may be NULL. */
+/* The calling thread is inside from here on.  false, a nested call: it was already, or is in the midst of k's (if not NULL) main sheaf. */
 bool thread_enter(const struct slabc_cache *k);
 void thread_leave(void);
 /* The calling thread's block and its record of k, made if need be. */
@@ -204,6 +208,8 @@ int32_t barn_get(struct slabc_cache *k, uint64_t *head, uint32_t holder, struct 
 bool barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
 /* Puts a taken sheaf into the state in which it may be used. */
 void sheaf_open(const struct slabc_cache *k, struct sheaf *s, uint32_t slot);
+/* Makes it busy for good, so that it may be handed on.  false: slabd revoked it and took it, or died at that. */
+bool sheaf_shut(const struct layout_slot *slot, struct sheaf *s, uint32_t holder);
 /* Objects in a sheaf of one's own; -1: revoked. */
 int32_t sheaf_look(struct sheaf *s);
 /* library_lock held: the handle is in no chain and with no thread. */
@@ -239,7 +245,8 @@ void thread_free_slow(struct slabc_cache *k, void *p);
 /* Frees by pointer; faults are reported. Only from inside. */
 int thread_free_one(struct slabc_cache *k, struct thread_block *tb, void *p, int64_t *deadlinep);
 /* Frees what a reference stands for, whose word is `word`.  -ESTALE, -EINVAL as slabc_free_ref(). */
-int thread_free_exact(struct slabc_cache *k, struct thread_block *tb, uint32_t place, uint32_t *word, uint32_t generation, int64_t *deadlinep);
+int thread_free_exact(
+	struct slabc_cache *k, struct thread_block *tb, uint32_t place, uint32_t *word, uint32_t generation, int64_t *deadlinep);
 
 enum fault { FAULT_NONE, FAULT_DOUBLE = 1, FAULT_WILD = 2, FAULT_MISALIGNED = 3, FAULT_REFUSED = 4 };
 /* Counts and reports a bad free; -EINVAL. */
@@ -249,6 +256,13 @@ static inline uint32_t
 thread_holder(const struct thread_block *tb)
 {
 	return LAYOUT_HOLDER_THREAD + tb->number;
+}
+
+/* Interrupted by a handler in the midst of it?  What is asked of the calling thread's main sheaf only. */
+static inline bool
+sheaf_is_entered(const struct sheaf *s)
+{
+	return s != &no_sheaf && atomic_read(&s->busy) != 0;
 }
 
 /* Counters for show: racing threads may lose one. */

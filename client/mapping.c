@@ -3,8 +3,8 @@
  * What slabd shows a session, mapped: arena segment, word table, session segment, and the data segments side by side in one range of
  * addresses, so that base + place * 8 is an object's address whatever segment it lies in.
  *
- * Everything that is read here is checked against the descriptors' sizes and the limits of shm/layout.h; after that, place < span / 8 and the
- * page map's own entries are what the other files rely on.  Descriptors are closed once mapped.
+ * Everything that is read here is checked against the descriptors' sizes and the limits of shm/layout.h; after that, place < span / 8 and
+ * the page map's own entries are what the other files rely on.  Descriptors are closed once mapped.
  */
 #include "client/internal.h"
 
@@ -49,7 +49,8 @@ check_arena(const struct slabc *c, uint32_t n_segments)
 	uint64_t end = 0;
 
 	if (arena->hash != layout_hash)
-		return error_set(EPROTO, "the arena's layout is %016llx, this library's %016llx: library and slabd are of different versions",
+		return error_set(EPROTO,
+			"the arena's layout is %016llx, this library's %016llx: library and slabd are of different versions",
 			(unsigned long long)arena->hash, (unsigned long long)layout_hash);
 	if (arena->n_pages == 0 || arena->n_pages > LAYOUT_MAX_PAGES ||
 		LAYOUT_ARENA_PAGES_OFF + (uint64_t)arena->n_pages * sizeof(struct layout_page) > c->arena_bytes)
@@ -60,8 +61,8 @@ check_arena(const struct slabc *c, uint32_t n_segments)
 		const struct layout_segment *s = &arena->segments[i];
 		uint64_t align = s->pages == LAYOUT_PAGES_HUGE ? RANGE_ALIGN / LAYOUT_PAGE_BYTES : 1;
 
-		if (s->first_page < end || s->n_pages == 0 || (uint64_t)s->first_page + s->n_pages > arena->n_pages || s->first_page % align ||
-			s->n_pages % align || s->pages > LAYOUT_PAGES_HUGE)
+		if (s->first_page < end || s->n_pages == 0 || (uint64_t)s->first_page + s->n_pages > arena->n_pages ||
+			s->first_page % align || s->n_pages % align || s->pages > LAYOUT_PAGES_HUGE)
 			return nonsense("a segment");
 		end = (uint64_t)s->first_page + s->n_pages;
 	}
@@ -103,8 +104,8 @@ static int
 map_session(struct slabc *c, int fd)
 {
 	void *map;
-	int r = map_whole(fd, LAYOUT_SESSION_BYTES, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE | SEGMENT_MAP_DONTFORK, "the session segment", &map,
-		&c->session_bytes);
+	int r = map_whole(fd, LAYOUT_SESSION_BYTES, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE | SEGMENT_MAP_DONTFORK, "the session segment",
+		&map, &c->session_bytes);
 
 	if (r < 0)
 		return r;
@@ -152,7 +153,7 @@ mapping_attach(struct slabc *c, const struct proto_attach_reply *reply, int *fds
 
 	if (n_fds != n_meta + reply->n_segments || (!c->is_readonly && !reply->may_write)) {
 		r = n_fds != n_meta + reply->n_segments ? nonsense("a number of descriptors")
-							 : error_set(EACCES, "the arena may only be read: open it with SLABC_RDONLY");
+							: error_set(EACCES, "the arena may only be read: open it with SLABC_RDONLY");
 	} else {
 		r = map_arena(c, fds[0], reply->n_segments);
 		if (r == 0)
@@ -173,11 +174,12 @@ mapping_sheaf(const struct slabc *c, uint32_t slot)
 	uint32_t capacity;
 	uint64_t off;
 
-	if (slot >= LAYOUT_MAX_SLOTS)
+	if (slot >= LAYOUT_MAX_SLOTS || !c->session)
 		return NULL;
 	capacity = atomic_read(&c->slots[slot].capacity);
 	off = (uint64_t)atomic_read(&c->slots[slot].off) * LAYOUT_SLOT_UNIT;
-	if (capacity == 0 || capacity > LAYOUT_MAX_SHEAF || off < LAYOUT_SESSION_SHEAVES_OFF || off + sheaf_bytes(capacity) > c->session_bytes)
+	if (capacity == 0 || capacity > LAYOUT_MAX_SHEAF || off < LAYOUT_SESSION_SHEAVES_OFF ||
+		off + sheaf_bytes(capacity) > c->session_bytes)
 		return NULL;
 	return (struct sheaf *)((char *)c->session + off);
 }
@@ -189,6 +191,8 @@ mapping_drop_session(struct slabc *c)
 	if (c->session && !c->is_forked)
 		segment_unmap(c->session, c->session_bytes);
 	c->session = NULL;
+	c->session_caches = NULL;
+	c->slots = NULL;
 }
 
 void

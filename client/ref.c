@@ -7,9 +7,9 @@
  *    | segment + 1  | page incarnation  |  generation   |     place     |
  *    +--------------+-------------------+---------------+---------------+
  *
- * A reference stands while its page is in the same life and the object's word has the same generation and names a holder who is not freeing it.
- * The page map is read cache first (acquire), incarnation last, as slabd writes them in the opposite order; then the word.
- * The word changes hands by compare-and-swap only, from exactly what was read (I1b).  Nothing here takes a lock but slabc_free_ref().
+ * A reference stands while its page is in the same life and the object's word has the same generation and names a holder who is not freeing
+ * it. The page map is read cache first (acquire), incarnation last, as slabd writes them in the opposite order; then the word. The word
+ * changes hands by compare-and-swap only, from exactly what was read (I1b).  Nothing here takes a lock but slabc_free_ref().
  */
 #include "client/internal.h"
 
@@ -217,7 +217,7 @@ free_ref(struct slabc *c, slabc_ref ref)
 
 	if (!find_ref(c, ref, &found))
 		return stale("the object's page is another one now");
-	/* Before a handle is opened for it. */
+	/* Before a handle is opened for it.  order: WORD acquire - as in adopt() */
 	if (!word_stands(atomic_read_acquire(found.word), found.generation) && !MUTANT(POINTER_FREE))
 		return stale("the object was freed, or is another one now");
 	r = cache_own(c, found.cache, &k);
@@ -225,6 +225,8 @@ free_ref(struct slabc *c, slabc_ref ref)
 		r = thread_get(k, &tb);
 	if (r < 0)
 		return r;
+	if (sheaf_is_entered(tb->main[k->v.index]))
+		return error_set(EAGAIN, "slabc_free_ref() in a signal handler that interrupted its cache");
 	thread_drain(tb);
 	return thread_free_exact(k, tb, found.place, found.word, found.generation, &deadline);
 }

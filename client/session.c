@@ -2,9 +2,9 @@
 /*
  * Requests of a session: one packet out, one packet back.
  *
- * One request is under way at a time (slabc.requests); its reply is known by its id.  A request that was given up leaves a late reply, which is
- * skipped when the next one looks for its own; what a skipped refill brought lies in the process barn already, and a late prefilled sheaf is given
- * back.  The two kinds whose late reply matters carry it in their id: bits 31 and 30, and the cache.
+ * One request is under way at a time (slabc.requests); its reply is known by its id.  A request that was given up leaves a late reply,
+ * which is skipped when the next one looks for its own; what a skipped refill brought lies in the process barn already, and a late
+ * prefilled sheaf is given back.  The two kinds whose late reply matters carry it in their id: bits 31 and 30, and the cache.
  *
  * The socket never blocks; waiting is poll() up to the deadline.  Its end marks the session dead for good: what needs slabd then says
  * ENOTCONN, what does not goes on.
@@ -66,7 +66,8 @@ static int
 connection_lost(struct slabc *c)
 {
 	atomic_write(&c->is_dead, 1);
-	return error_set(ENOTCONN, "the connection to slabd has ended: it was stopped or has restarted; close this session and open a new one");
+	return error_set(
+		ENOTCONN, "the connection to slabd has ended: it was stopped or has restarted; close this session and open a new one");
 }
 
 /* Waits for the socket. */
@@ -102,7 +103,8 @@ session_connect(struct slabc *c, const char *path, int64_t deadline)
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 
 	if (strlen(path) >= sizeof(address.sun_path))
-		return error_set(EINVAL, "socket path of %zu bytes: at most %zu fit an address", strlen(path), sizeof(address.sun_path) - 1);
+		return error_set(
+			EINVAL, "socket path of %zu bytes: at most %zu fit an address", strlen(path), sizeof(address.sun_path) - 1);
 	strcpy(address.sun_path, path);
 	c->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (c->fd < 0)
@@ -237,8 +239,8 @@ receive_reply(struct slabc *c, enum proto_op op, uint32_t id, union proto_reply 
 }
 
 int
-session_call_fds(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int *fds, unsigned *n_fdsp,
-	int64_t deadline)
+session_call_fds(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int *fds,
+	unsigned *n_fdsp, int64_t deadline)
 {
 	uint32_t id;
 	int r;

@@ -2,10 +2,11 @@
 /*
  * Sessions: open, close, and what a fork does to them.
  *
- * A session's memory belongs to whoever called slabc_open(); the list of sessions, with its threads and handles, is guarded by library_lock.
+ * A session's memory belongs to whoever called slabc_open(); the list of sessions, with its threads and handles, is guarded by
+ * library_lock.
  *
- * Fork: the parent goes on.  In the child every session of the list is marked forked before anything else runs there: the calling thread has no
- * block and so no sheaf, each slow path looks at the mark, and nothing touches a session segment, which the child does not have.
+ * Fork: the parent goes on.  In the child every session of the list is marked forked before anything else runs there: the calling thread
+ * has no block and so no sheaf, each slow path looks at the mark, and nothing touches a session segment, which the child does not have.
  */
 #include "client/internal.h"
 
@@ -123,7 +124,8 @@ options_read(void *to, size_t size, const void *from)
 		return error_set(EINVAL, "size %zu of an options struct: start from its _INIT", given);
 	for (size_t i = size; i < given; i++)
 		if (bytes[i] != 0)
-			return error_set(EINVAL, "byte %zu of an options struct is set, which this library (" SLABC_VERSION ") does not know", i);
+			return error_set(
+				EINVAL, "byte %zu of an options struct is set, which this library (" SLABC_VERSION ") does not know", i);
 	memcpy(to, from, given < size ? given : size);
 	return 0;
 }
@@ -169,7 +171,8 @@ hello(struct slabc *c, int64_t deadline)
 	if (r < 0)
 		return r;
 	if (reply.hello.version != PROTO_VERSION || reply.hello.layout_hash != layout_hash)
-		return error_set(EPROTO, "%s speaks protocol %u with layout %016llx, libslabclient " SLABC_VERSION " protocol %d with layout %016llx",
+		return error_set(EPROTO,
+			"%s speaks protocol %u with layout %016llx, libslabclient " SLABC_VERSION " protocol %d with layout %016llx",
 			reply.hello.server, reply.hello.version, (unsigned long long)reply.hello.layout_hash, PROTO_VERSION,
 			(unsigned long long)layout_hash);
 	return 0;
@@ -290,6 +293,7 @@ slabc_close(struct slabc *c)
 	union proto_request request = {0};
 	union proto_reply reply;
 	int64_t bye_deadline;
+	int error = errno;
 
 	if (!c || !thread_enter(NULL))
 		return;
@@ -306,6 +310,7 @@ slabc_close(struct slabc *c)
 	}
 	session_free(c);
 	thread_leave();
+	errno = error;
 }
 
 uint32_t

@@ -2,11 +2,12 @@
 /*
  * A thread's sheaves: allocation, and room for frees.
  *
- * Layers, fastest first: main sheaf, spare sheaf, process barn, slabd.  Main and spare are the thread's (holder THREAD + number); they are touched only
- * between busy = 1 and busy = 0, since a signal handler, or slabd after a revocation, may want the same sheaf.  A sheaf is put in main's place before
- * the old one is handed on, so a handler always finds a usable main, a busy one, or none.
+ * Layers, fastest first: main sheaf, spare sheaf, process barn, slabd.  Main and spare are the thread's (holder THREAD + number); they are
+ * touched only between busy = 1 and busy = 0, since a signal handler, or slabd after a revocation, may want the same sheaf.  A sheaf is put
+ * in main's place before the old one is handed on, so a handler always finds a usable main, a busy one, or none.
  *
- * Nested calls (thread_enter() said no) take no lock, send nothing and wait for nobody: they borrow a sheaf of the process barn for one object.
+ * Nested calls (thread_enter() said no) take no lock, send nothing and wait for nobody: they borrow a sheaf of the process barn for one
+ * object.
  */
 #include "client/internal.h"
 
@@ -94,8 +95,8 @@ check_deadline(const struct slabc_cache *k, int64_t *deadlinep)
 
 	if (deadline == CLIENT_FOR_EVER || session_now_ns() < deadline)
 		return 0;
-	return error_set(ETIMEDOUT, "cache '%s': no sheaf was to be had within timeout_ms %d; raise struct slabc_options' timeout_ms", k->name,
-		k->c->timeout_ms);
+	return error_set(ETIMEDOUT, "cache '%s': no sheaf was to be had within timeout_ms %d; raise struct slabc_options' timeout_ms",
+		k->name, k->c->timeout_ms);
 }
 
 /* Main is revoked: slabd is about to take its objects, has taken the sheaf, or was killed in between. */
@@ -152,8 +153,10 @@ thread_fetch(struct slabc_cache *k, struct thread_block *tb, uint32_t *n_dropped
 		if (n > 0 && !thread_drop_top(k, tb->main[k->v.index]))
 			return 0;
 		if (n > 0 && ++*n_droppedp > k->capacity)
-			return error_set(EIO, "cache '%s': %u sheaf entries in a row were owned already; some client of the arena writes words it "
-					      "should not", k->name, *n_droppedp);
+			return error_set(EIO,
+				"cache '%s': %u sheaf entries in a row were owned already; some client of the arena writes words it "
+				"should not",
+				k->name, *n_droppedp);
 		if (n < 0) {
 			r = wait_revoked(k, tb, deadlinep);
 			if (r < 0)
@@ -227,7 +230,8 @@ nested_alloc(struct slabc_cache *k)
 		thread_lend_back(k, (uint32_t)slot, s);
 	}
 	if (!p)
-		return error_null(error_set(EAGAIN, "allocation in a signal handler that interrupted the library, and the process barn is empty"));
+		return error_null(
+			error_set(EAGAIN, "allocation in a signal handler that interrupted the library, and the process barn is empty"));
 	return p;
 }
 

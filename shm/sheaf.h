@@ -105,10 +105,10 @@ sheaf_pop(const struct sheaf_view *v, struct sheaf *s)
 		goto slow;
 	place = atomic_read(&s->entry[n - 1]);
 	word = sheaf_word(v, place);
-	STEP(ALLOC_ENTERED);
 	w = atomic_read(word);
 	if (__builtin_expect((w & WORD_LOW_MASK) != 0, 0))
 		goto slow;
+	STEP(ALLOC_ENTERED);
 	if (MUTANT(SHRINK_FIRST)) {
 		atomic_write(&s->size, n - 1);
 		STEP(ALLOC_NAMED);

@@ -11,7 +11,7 @@
 #define SLAB_SHM_STEP_H
 
 #define STEP_LIST(X)                                                                                                                       \
-	X(ALLOC_ENTERED)    /* busy, size read */                                                                                          \
+	X(ALLOC_ENTERED)    /* busy, size, entry and word read */                                                                          \
 	X(ALLOC_NAMED)      /* word names the owner, sheaf not yet shrunk */                                                               \
 	X(ALLOC_SHRUNK)     /* size written, still busy */                                                                                 \
 	X(FREE_ENTERED)                                                                                                                    \
