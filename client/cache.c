@@ -120,7 +120,7 @@ barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 	if (!sheaf_shut(&slots[slot], s, holder))
 		return false;
 	size = atomic_read(&s->size);
-	is_kept = slots[slot].capacity == k->capacity && (size > 0 ? !k->is_single && barn_count(atomic_read(&shown->full)) < k->max_full
+	is_kept = slots[slot].capacity == k->capacity && (size > 0 ? !k->is_single && barn_count(atomic_read(&shown->full)) < atomic_read(&k->keep)
 								   : barn_count(atomic_read(&shown->empty)) < k->max_empty);
 	if (is_kept) {
 		if (!barn_take(&slots[slot], holder, LAYOUT_HOLDER_BARN))
@@ -135,6 +135,8 @@ barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 	STEP(FLUSH_HANDED);
 	barn_push(&shown->returned, slots, slot);
 	count_one(&shown->n_flushes);
+	if (size > 0)
+		atomic_write(&k->has_flushed, 1);
 	ring(k);
 	return true;
 }
@@ -152,6 +154,18 @@ refill_request(const struct slabc_cache *k, uint32_t n_sheaves, uint32_t capacit
 	return request;
 }
 
+/* What was given back is wanted again: the program allocates and frees more at a time than was kept. */
+static void
+note_regret(struct slabc_cache *k)
+{
+	uint32_t keep = atomic_read(&k->keep);
+
+	if (atomic_read(&k->has_flushed) == 0)
+		return;
+	atomic_write(&k->has_flushed, 0);
+	atomic_write(&k->keep, keep < k->max_full / 2 ? keep * 2 : k->max_full);
+}
+
 int
 cache_refill(struct slabc_cache *k, int64_t deadline)
 {
@@ -160,6 +174,7 @@ cache_refill(struct slabc_cache *k, int64_t deadline)
 	union proto_reply reply;
 	int r;
 
+	note_regret(k);
 	if (k->is_nowait)
 		return session_refill_nowait(k->c, &request);
 	r = session_call(k->c, PROTO_OP_REFILL, &request, &reply, deadline);
@@ -265,6 +280,9 @@ handle_init(struct slabc_cache *k, struct slabc *c, const char *name, const stru
 	if (k->max_ask == 0)
 		k->max_ask = 1;
 	k->max_empty = k->is_single ? 1 : k->max_full > CLIENT_MIN_EMPTY ? k->max_full : CLIENT_MIN_EMPTY;
+	k->keep = CLIENT_KEEP_BYTES / sheaf_total < k->max_full ? (uint32_t)(CLIENT_KEEP_BYTES / sheaf_total) : k->max_full;
+	if (k->keep == 0)
+		k->keep = 1;
 	k->ask = 1;
 	k->lend_ask = 1;
 	strncpy(k->name, name, sizeof(k->name) - 1);

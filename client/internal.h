@@ -39,6 +39,7 @@ enum {
 	CLIENT_MAX_LEND = 16,     /* empty sheaves asked for at once */
 	CLIENT_BELL_SHEAVES = 16, /* sheaves given back between two doorbells */
 	CLIENT_BELL_BYTES = 256 * 1024,
+	CLIENT_KEEP_BYTES = 1024 * 1024, /* in a process barn, before the program shows that it wants more */
 	CLIENT_MIN_EMPTY = 64, /* empty sheaves that a process barn keeps at any rate */
 	CLIENT_NO_SLOT = -1,
 };
@@ -95,11 +96,14 @@ struct slabc_cache {
 	uint32_t capacity; /* of a sheaf */
 	bool is_single;    /* no sheaves: an object is asked for and given back by itself */
 	bool is_nowait;
-	uint32_t max_full;  /* sheaves with objects that the process barn keeps */
+	uint32_t max_full;  /* sheaves with objects that the process barn may ever keep: max_cached */
 	uint32_t max_empty; /* and without */
 	uint32_t max_ask;
 	/* Sheaves to ask for next; sheaves given back since the last doorbell.  Any thread. */
 	uint32_t ask;
+	/* Sheaves with objects that the process barn keeps now: doubled, up to max_full, when a refill follows a flush. Any thread. */
+	uint32_t keep;
+	uint32_t has_flushed; /* since the last refill */
 	uint32_t lend_ask; /* the same for empty ones */
 	uint32_t n_unrung;
 	char name[48];

@@ -10,6 +10,9 @@
 /* Fresh objects a refill may carve: this share of what the cache has, but so many sheaves at least (speed-notes.md, 4.2). */
 enum { CARVE_SHARE = 64, CARVE_MIN_SHEAVES = 2, MAX_SHEAVES = 256 };
 
+/* Empty sheaves that stay on a client's list. */
+enum { MAX_EMPTY = 256 };
+
 /* One take-back under way. */
 struct take {
 	struct session *session;
@@ -139,7 +142,8 @@ grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 	if (size == 0)
 		return;
 	t.node = &t.cache->nodes[0];
-	if (to_barn && t.cache->barn_full)
+	/* A prefilled sheaf of another size would not fit the slot that it is granted to next. */
+	if (to_barn && t.cache->barn_full && capacity == t.cache->capacity)
 		t.barn = malloc(sizeof *t.barn + capacity * sizeof t.barn->place[0]);
 	if (t.barn)
 		*t.barn = (struct node_sheaf){.capacity = capacity};
@@ -174,7 +178,21 @@ grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 	node_discard(session->arena, &t.discard);
 }
 
-/* Slots on one of the client's lists, as far as they are what the list says; bounded by slabd's own count. */
+static void
+hand_out(struct session *session, struct cache *cache, uint32_t slot, bool to_app, bool is_empty)
+{
+	struct layout_session_cache *lists = session_cache(session, cache->id);
+	struct layout_slot *shown = session_slots(session);
+
+	barn_hand(&shown[slot], to_app ? LAYOUT_HOLDER_APP : LAYOUT_HOLDER_BARN);
+	if (!to_app)
+		barn_push(is_empty ? &lists->empty : &lists->full, shown, slot);
+}
+
+/*
+ * Slots on one of the client's lists, as far as they are what the list says; bounded by slabd's own count.  Who gives sheaves back will want
+ * them again, empty: they stay with him.
+ */
 static void
 take_list(struct session *session, struct cache *cache, uint64_t *head, uint32_t holder, bool to_barn)
 {
@@ -192,7 +210,11 @@ take_list(struct session *session, struct cache *cache, uint64_t *head, uint32_t
 		if (!barn_take(&shown[slot], holder, LAYOUT_HOLDER_SLABD))
 			continue;
 		grant_take_back(session, (uint32_t)slot, to_barn);
-		session_slot_put(session, (uint32_t)slot);
+		if (to_barn && session->slots[slot].capacity == cache->capacity && !cache->is_sheafless &&
+			barn_count(atomic_read(&session_cache(session, cache->id)->empty)) < MAX_EMPTY)
+			hand_out(session, cache, (uint32_t)slot, false, true);
+		else
+			session_slot_put(session, (uint32_t)slot);
 	}
 }
 
@@ -380,17 +402,6 @@ carved_objects(struct cache *cache)
 	for (unsigned i = 0; i < cache->n_nodes; i++)
 		n += atomic_read(&cache->nodes[i].n_objects);
 	return n;
-}
-
-static void
-hand_out(struct session *session, struct cache *cache, uint32_t slot, bool to_app, bool is_empty)
-{
-	struct layout_session_cache *lists = session_cache(session, cache->id);
-	struct layout_slot *shown = session_slots(session);
-
-	barn_hand(&shown[slot], to_app ? LAYOUT_HOLDER_APP : LAYOUT_HOLDER_BARN);
-	if (!to_app)
-		barn_push(is_empty ? &lists->empty : &lists->full, shown, slot);
 }
 
 static int

@@ -48,6 +48,16 @@ map_slab(struct arena *arena, const struct cache *cache, uint32_t number)
 	}
 }
 
+/*
+ * Words of a slab: one for each place that the page map takes for an object's start, the tail that holds no whole object included, so that a
+ * client's wild pointer there meets a word of this slab that is never owned.
+ */
+static uint32_t
+run_length(const struct cache *cache, unsigned order)
+{
+	return ((LAYOUT_PAGE_BYTES << order) + cache->object_bytes - 1) / cache->object_bytes;
+}
+
 int
 slab_new(struct arena *arena, struct cache *cache, unsigned node, uint32_t *slabp)
 {
@@ -64,14 +74,14 @@ slab_new(struct arena *arena, struct cache *cache, unsigned node, uint32_t *slab
 	if (r < 0)
 		return r;
 	n_objects = order == cache->order ? cache->n_slab_objects : (LAYOUT_PAGE_BYTES << order) / cache->object_bytes;
-	r = words_alloc(&arena->words_runs, n_objects, &word);
+	r = words_alloc(&arena->words_runs, run_length(cache, order), &word);
 	if (r < 0)
 		goto no_words;
 	pthread_mutex_lock(&arena->ledger_lock);
 	number = descriptor_take(arena);
 	pthread_mutex_unlock(&arena->ledger_lock);
 	if (!number) {
-		words_free(&arena->words_runs, word, n_objects);
+		words_free(&arena->words_runs, word, run_length(cache, order));
 		goto no_words;
 	}
 	if (MUTANT(GENERATION_RESET))
@@ -117,7 +127,8 @@ void
 slab_free(struct arena *arena, uint32_t number)
 {
 	struct slab *slab = &arena->slabs[number];
-	uint32_t page = slab->first_page, word = slab->first_word, n_objects = slab->n_objects;
+	const struct cache *cache = arena_cache(arena, slab->cache);
+	uint32_t page = slab->first_page, word = slab->first_word;
 	unsigned order = slab->order;
 
 	atomic_write_release(&slab->cache, 0);
@@ -125,7 +136,7 @@ slab_free(struct arena *arena, uint32_t number)
 	slab->next = arena->free_slab;
 	arena->free_slab = number;
 	pthread_mutex_unlock(&arena->ledger_lock);
-	words_free(&arena->words_runs, word, n_objects);
+	words_free(&arena->words_runs, word, run_length(cache, order));
 	arena_pages_free(arena, page, order);
 }
 

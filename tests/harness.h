@@ -16,7 +16,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <signal.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <CUnit/CUnit.h>
 
@@ -24,6 +26,7 @@
 #include "proto/proto.h"
 #include "shm/layout.h"
 #include "shm/sheaf.h"
+#include "tests/skip.h"
 
 enum {
 	HARNESS_TIMEOUT_S = 60, /* of a test; it_main.c */
@@ -67,10 +70,6 @@ struct harness {
 
 /* Counts what failed; a fatal failure leaves the test. In a child it ends the child. Returns ok. */
 bool harness_check(bool ok, const char *file, int line, const char *condition, bool is_fatal);
-/* Says why a test, or part of one, was not done. */
-void harness_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
-unsigned harness_n_skipped(void);
-void harness_print_skipped(void);
 
 /* A suite whose tests have a timeout, and leave nothing behind. */
 CU_pSuite harness_suite(const char *name);
@@ -167,7 +166,7 @@ uint32_t *raw_word(const struct raw *raw, uint32_t place);
 
 /*
  * Makes the system's pool have n free 2 MiB pages, until hugepages_put_back() (also done at the end of the test and of the process).
- * false: it cannot be done here, and harness_skip() was told.
+ * false: it cannot be done here, and skip() was told.
  */
 bool hugepages_take(unsigned n);
 unsigned hugepages_free(void);

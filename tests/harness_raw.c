@@ -251,7 +251,7 @@ hugepages_take(unsigned n)
 	long n_others;
 
 	if (geteuid() != 0) {
-		harness_skip("only root may set vm.nr_hugepages");
+		skip("only root may set vm.nr_hugepages");
 		return false;
 	}
 	if (pool.pid != getpid()) {
@@ -259,7 +259,7 @@ hugepages_take(unsigned n)
 		if (pool.lock_fd < 0 || !EVENTUALLY(flock(pool.lock_fd, LOCK_EX | LOCK_NB) == 0)) {
 			if (pool.lock_fd >= 0)
 				close(pool.lock_fd);
-			harness_skip("the pool of huge pages is not there, or another test has it");
+			skip("the pool of huge pages is not there, or another test has it");
 			return false;
 		}
 		pool.n_before = number_read(HUGE_DIR "nr_hugepages");
@@ -273,6 +273,6 @@ hugepages_take(unsigned n)
 		hugepages_free() == n)
 		return true;
 	hugepages_put_back();
-	harness_skip("cannot set the pool of huge pages to %u free ones", n);
+	skip("cannot set the pool of huge pages to %u free ones", n);
 	return false;
 }

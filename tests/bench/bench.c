@@ -32,7 +32,7 @@ static const char *const patterns[BENCH_N_PATTERNS] = {
 static const char columns[] = "peer,pattern,processes,ns_per_unit,units_per_s,round_trips_per_unit,bytes_idle";
 static const char trade_columns[] =
 	"processes,capacity,units_per_s,ns_per_unit,round_trips_per_unit,locks_per_unit,contended_share,bytes_idle,"
-	"lock_wait_share,message_share,run_queue_share,rest_share,lock_hold_ns";
+	"lock_wait_share,message_share,run_queue_share,rest_share,lock_hold_ns,slow_calls_per_unit";
 
 static uint64_t
 bytes_idle(const struct bench_counters *c)
@@ -70,10 +70,11 @@ print_trade(const struct bench_options *opt, const struct bench_result *r)
 		printf("none,");
 	else
 		printf("%" PRIu64 ",", r->after.capacity ? r->after.capacity : opt->capacity);
-	printf("%.0f,%.2f,%.9f,%.9f,%.6f,%" PRIu64 ",%.6f,%.6f,%.6f,%.6f,%.0f\n", r->units_per_s, r->ns_per_unit,
+	printf("%.0f,%.2f,%.9f,%.9f,%.6f,%" PRIu64 ",%.6f,%.6f,%.6f,%.6f,%.0f,%.9f\n", r->units_per_s, r->ns_per_unit,
 		(double)(r->after.n_refills - r->before.n_refills) / (double)r->n_units, n_locks / (double)r->n_units,
 		n_locks > 0 ? n_contended / n_locks : 0, bytes_idle(&r->after), wait, message, delay, 1 - slow,
-		n_locks > 0 ? (double)(r->after.lock_hold_ns - r->before.lock_hold_ns) / n_locks : 0);
+		n_locks > 0 ? (double)(r->after.lock_hold_ns - r->before.lock_hold_ns) / n_locks : 0,
+		(double)r->n_slow / (double)r->n_units);
 }
 
 static int
@@ -88,17 +89,64 @@ pattern_of(const char *name, enum bench_pattern *pp)
 	return -EINVAL;
 }
 
+/* A knob: "none" is SLABC_SHEAVES_NONE and SLABC_KNOB_NONE. */
 static int
-capacity_of(const char *text, uint32_t *capacityp)
+knob_of(const char *text, uint32_t *knobp)
 {
 	char *end;
 
 	if (strcmp(text, "none") == 0) {
-		*capacityp = SLABC_SHEAVES_NONE;
+		*knobp = SLABC_KNOB_NONE;
 		return 0;
 	}
-	*capacityp = (uint32_t)strtoul(text, &end, 10);
+	*knobp = (uint32_t)strtoul(text, &end, 10);
 	return end != text && *end == 0 ? 0 : -EINVAL;
+}
+
+/* One option of the command line, by its letter below. */
+static int
+option_set(struct bench_options *opt, int letter, const char *text)
+{
+	switch (letter) {
+	case 'p':
+		opt->peer = text;
+		return strcmp(text, "slabd") == 0 || strcmp(text, "malloc") == 0 ? 0 : -EINVAL;
+	case 'n':
+		opt->peer_name = text;
+		return 0;
+	case 'a':
+		return pattern_of(text, &opt->pattern);
+	case 'w':
+		opt->n_workers = (unsigned)strtoul(text, NULL, 10);
+		return 0;
+	case 't':
+		opt->seconds = strtod(text, NULL);
+		return 0;
+	case 'c':
+		return knob_of(text, &opt->capacity);
+	case 'o':
+		return knob_of(text, &opt->object_bytes);
+	case 'm':
+		opt->max_cached = strtoull(text, NULL, 10);
+		return 0;
+	case 'b':
+		return knob_of(text, &opt->barn_full);
+	case 's':
+		opt->socket = text;
+		return 0;
+	case 'l':
+		opt->slabctl = text;
+		return 0;
+	case 'k':
+		opt->cache = text;
+		return 0;
+	case 'T':
+		opt->is_trade = true;
+		opt->pattern = BENCH_MIXED;
+		return 0;
+	default:
+		return -EINVAL;
+	}
 }
 
 static int
@@ -106,49 +154,16 @@ options_parse(struct bench_options *opt, int argc, char **argv)
 {
 	static const struct option longs[] = {{"peer", 1, NULL, 'p'}, {"peer-name", 1, NULL, 'n'}, {"pattern", 1, NULL, 'a'},
 		{"processes", 1, NULL, 'w'}, {"seconds", 1, NULL, 't'}, {"capacity", 1, NULL, 'c'}, {"socket", 1, NULL, 's'},
-		{"slabctl", 1, NULL, 'l'}, {"cache", 1, NULL, 'k'}, {"trade", 0, NULL, 'T'}, {"columns", 0, NULL, 'C'}, {NULL, 0, NULL, 0}};
+		{"slabctl", 1, NULL, 'l'}, {"cache", 1, NULL, 'k'}, {"trade", 0, NULL, 'T'}, {"object-bytes", 1, NULL, 'o'},
+		{"max-cached", 1, NULL, 'm'}, {"barn-full", 1, NULL, 'b'}, {"columns", 0, NULL, 'C'}, {NULL, 0, NULL, 0}};
 	bool is_columns = false;
-	int c, r = 0;
+	int letter, r = 0;
 
-	while (r == 0 && (c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-		switch (c) {
-		case 'p':
-			opt->peer = optarg;
-			break;
-		case 'n':
-			opt->peer_name = optarg;
-			break;
-		case 'a':
-			r = pattern_of(optarg, &opt->pattern);
-			break;
-		case 'w':
-			opt->n_workers = (unsigned)strtoul(optarg, NULL, 10);
-			break;
-		case 't':
-			opt->seconds = strtod(optarg, NULL);
-			break;
-		case 'c':
-			r = capacity_of(optarg, &opt->capacity);
-			break;
-		case 's':
-			opt->socket = optarg;
-			break;
-		case 'l':
-			opt->slabctl = optarg;
-			break;
-		case 'k':
-			opt->cache = optarg;
-			break;
-		case 'T':
-			opt->is_trade = true;
-			opt->pattern = BENCH_MIXED;
-			break;
-		case 'C':
+	while (r == 0 && (letter = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+		if (letter == 'C')
 			is_columns = true;
-			break;
-		default:
-			return -EINVAL;
-		}
+		else
+			r = option_set(opt, letter, optarg);
 	}
 	if (is_columns) {
 		puts(opt->is_trade ? trade_columns : columns);
@@ -156,7 +171,8 @@ options_parse(struct bench_options *opt, int argc, char **argv)
 	}
 	if (r < 0 || optind != argc || opt->n_workers < 1 || opt->n_workers > BENCH_MAX_WORKERS || !(opt->seconds > 0))
 		return -EINVAL;
-	if (opt->pattern == BENCH_PIPE && opt->n_workers % 2 != 0)
+	/* An object has a first word, and a pipe two ends. */
+	if (opt->object_bytes < sizeof(uint64_t) || (opt->pattern == BENCH_PIPE && opt->n_workers % 2 != 0))
 		return -EINVAL;
 	return 0;
 }
@@ -164,15 +180,16 @@ options_parse(struct bench_options *opt, int argc, char **argv)
 int
 main(int argc, char **argv)
 {
-	struct bench_options opt = {.peer = "slabd", .n_workers = 1, .seconds = 0.5, .cache = "bench.256"};
+	struct bench_options opt = {.peer = "slabd", .n_workers = 1, .seconds = 0.5, .cache = "bench", .object_bytes = BENCH_OBJECT_BYTES};
 	struct bench_result result = {0};
 	const struct peer_ops *ops;
 
 	if (options_parse(&opt, argc, argv) < 0) {
 		fprintf(stderr,
 			"usage: bench [--peer=slabd|malloc] [--peer-name=NAME] [--pattern=pair|batch1k|batch64k|random4k|pipe|mixed]\n"
-			"             [--processes=1..64 (pipe: even)] [--seconds=0.5] [--capacity=N|none] [--socket=PATH]\n"
-			"             [--slabctl=PATH] [--cache=NAME] [--trade] [--columns]\n");
+			"             [--processes=1..64 (pipe: even)] [--seconds=0.5] [--socket=PATH]\n"
+			"             [--slabctl=PATH] [--cache=NAME] [--trade] [--columns]\n"
+			"             slabd: [--object-bytes=256] [--capacity=N|none] [--max-cached=BYTES] [--barn-full=N|none]\n");
 		return 2;
 	}
 	if (!opt.peer_name)

@@ -39,7 +39,10 @@ struct bench_options {
 	enum bench_pattern pattern;
 	unsigned n_workers;
 	double seconds;
-	uint32_t capacity; /* of a sheaf; 0: by formula; SLABC_SHEAVES_NONE */
+	uint32_t object_bytes; /* slabd only */
+	uint32_t capacity;     /* of a sheaf; 0: by formula; SLABC_SHEAVES_NONE */
+	uint64_t max_cached;   /* bytes in a process barn; 0: the default */
+	uint32_t barn_full;    /* sheaves in a node barn; 0: by formula; SLABC_KNOB_NONE */
 	const char *socket;
 	const char *slabctl; /* NULL: counters stay 0 */
 	const char *cache;   /* its name */

@@ -36,9 +36,11 @@ slabd_open(const struct bench_options *opt)
 	o.label = "bench";
 	o.timeout_ms = 10000;
 	ko.sheaf_capacity = opt->capacity;
+	ko.max_cached = opt->max_cached;
+	ko.barn_full = opt->barn_full;
 	r = slabc_open(&p->c, &o);
 	if (r == 0)
-		r = slabc_cache_open(p->c, opt->cache, BENCH_OBJECT_BYTES, &ko, &p->k);
+		r = slabc_cache_open(p->c, opt->cache, opt->object_bytes, &ko, &p->k);
 	if (r < 0)
 		bench_die(slabc_last_error(), -r);
 	return p;

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs the integration tests: all, or the suites named on the command line. From the root of the tree, or with $SLABD, $SLABCTL, $SLABCLIENT_LIB. */
+#include <stdio.h>
+#include <string.h>
+
+#include <CUnit/Basic.h>
+
+#include "tests/harness.h"
+
+CU_pSuite it_session_suite(void);
+CU_pSuite it_cache_suite(void);
+CU_pSuite it_free_suite(void);
+CU_pSuite it_death_suite(void);
+CU_pSuite it_memory_suite(void);
+CU_pSuite it_hostile_suite(void);
+CU_pSuite it_daemon_suite(void);
+CU_pSuite it_audit_suite(void);
+
+static const struct {
+	const char *name;
+	CU_pSuite (*make)(void);
+} suites[] = {
+	{"session", it_session_suite},
+	{"cache", it_cache_suite},
+	{"free", it_free_suite},
+	{"death", it_death_suite},
+	{"memory", it_memory_suite},
+	{"hostile", it_hostile_suite},
+	{"daemon", it_daemon_suite},
+	{"audit", it_audit_suite},
+};
+
+static int
+is_wanted(const char *name, int argc, char **argv)
+{
+	for (int i = 1; i < argc; i++)
+		if (strcmp(argv[i], name) == 0)
+			return 1;
+	return argc < 2;
+}
+
+int
+main(int argc, char **argv)
+{
+	unsigned n_failures, n_made = 0;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (CU_initialize_registry() != CUE_SUCCESS)
+		return 1;
+	for (size_t i = 0; i < sizeof suites / sizeof suites[0]; i++)
+		if (is_wanted(suites[i].name, argc, argv) && suites[i].make())
+			n_made++;
+	if (n_made == 0) {
+		fprintf(stderr, "no such suite; there are session, cache, free, death, memory, hostile, daemon, audit\n");
+		return 1;
+	}
+	CU_basic_set_mode(CU_BRM_VERBOSE);
+	CU_basic_run_tests();
+	n_failures = CU_get_number_of_failures() + CU_get_number_of_suites_failed();
+	skip_print();
+	CU_cleanup_registry();
+	return n_failures ? 1 : 0;
+}

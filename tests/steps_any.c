@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Killed, or interrupted by a signal, at each step of each operation.
+ *
+ * An operation is played again and again: in the i-th run its client is killed at the i-th STEP() it comes to, until a run comes to its end.  Each
+ * run has a slabd and a client of its own, once with SLABC_RECLAIM and once without.  Afterwards each object is in exactly one place, what the dead
+ * held is free or an orphan, and a survivor allocates from all that came back without meeting an object twice.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/steps_rig.h"
+
+enum { CAPACITY = 4, OBJECT_BYTES = 256, N_FLOW = 18, N_SURVIVOR = 40, MAX_INSTANTS = 2000 };
+
+/* What a client has: its session, its cache and what its application holds. */
+struct crew {
+	struct stage *stage;
+	struct slabc *c;
+	struct slabc_cache *k;
+	void *pv[RIG_MAX_HELD];
+	uint32_t n;
+};
+
+struct script {
+	const char *name;
+	void (*before)(struct crew *crew);
+	void (*op)(struct crew *crew);
+	bool has_ref; /* to an object of the survivor's */
+};
+
+static struct slabc_cache *
+open_cache(struct slabc *c, uint32_t flags)
+{
+	struct slabc_cache_options o = SLABC_CACHE_OPTIONS_INIT;
+
+	o.flags = flags;
+	o.sheaf_capacity = CAPACITY;
+	o.max_cached = 2 * CAPACITY * OBJECT_BYTES; /* two sheaves: the third goes back to slabd */
+	o.max_order = SLABC_KNOB_NONE;
+	return rig_cache(c, "steps", OBJECT_BYTES, &o);
+}
+
+/* The application's view, kept where it outlives the client: what a call has returned, until it is given to the next call. */
+static void
+hold(struct crew *crew, void *p)
+{
+	struct stage *stage = crew->stage;
+
+	NEED(p && crew->n < RIG_MAX_HELD, "allocation: %s", slabc_last_error());
+	crew->pv[crew->n++] = p;
+	stage->held[stage->n_held] = rig_place(crew->c, p);
+	atomic_write_release(&stage->n_held, stage->n_held + 1);
+}
+
+static void *
+let_go(struct crew *crew)
+{
+	atomic_write_release(&crew->stage->n_held, crew->stage->n_held - 1);
+	return crew->pv[--crew->n];
+}
+
+static void
+let_all_go(struct crew *crew)
+{
+	atomic_write_release(&crew->stage->n_held, 0);
+	crew->n = 0;
+}
+
+static void
+alloc_some(struct crew *crew, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		hold(crew, slabc_alloc(crew->k));
+}
+
+static void
+hold_one(struct crew *crew)
+{
+	alloc_some(crew, 1);
+}
+
+static void
+hold_three(struct crew *crew)
+{
+	alloc_some(crew, 3);
+}
+
+static void
+hold_shared(struct crew *crew)
+{
+	alloc_some(crew, 2);
+	NEED(slabc_ref_of(crew->c, crew->pv[1]), "%s", slabc_last_error());
+}
+
+static void
+free_last(struct crew *crew)
+{
+	slabc_free(crew->k, let_go(crew));
+}
+
+static void
+alloc_bulk(struct crew *crew, uint32_t n)
+{
+	void *pv[RIG_MAX_HELD];
+
+	NEED(slabc_alloc_bulk(crew->k, n, pv) == 0, "%s", slabc_last_error());
+	for (uint32_t i = 0; i < n; i++)
+		hold(crew, pv[i]);
+}
+
+static void
+alloc_bulk_three(struct crew *crew)
+{
+	alloc_bulk(crew, 3);
+}
+
+static void
+free_bulk_all(struct crew *crew)
+{
+	uint32_t n = crew->n;
+
+	let_all_go(crew);
+	slabc_free_bulk(crew->k, n, crew->pv);
+}
+
+static void
+free_ref(struct crew *crew)
+{
+	NEED(slabc_free_ref(crew->c, crew->stage->ref) == 0, "%s", slabc_last_error());
+}
+
+static void
+adopt(struct crew *crew)
+{
+	hold(crew, slabc_adopt(crew->c, crew->stage->ref));
+}
+
+static void
+flow(struct crew *crew)
+{
+	alloc_some(crew, N_FLOW);
+	while (crew->n)
+		free_last(crew);
+	alloc_bulk(crew, N_FLOW);
+	free_bulk_all(crew);
+	hold_one(crew);
+}
+
+static void
+prefill(struct crew *crew)
+{
+	struct slabc_sheaf *s = slabc_prefill(crew->k, CAPACITY + 2);
+
+	NEED(s, "%s", slabc_last_error());
+	hold(crew, slabc_alloc_from(crew->k, s));
+	NEED(slabc_refill(crew->k, &s, CAPACITY) == 0, "%s", slabc_last_error());
+	hold(crew, slabc_alloc_from(crew->k, s));
+	NEED(slabc_refill(crew->k, &s, CAPACITY + 3) == 0, "%s", slabc_last_error());
+	slabc_return(crew->k, s);
+}
+
+static void
+leave(struct crew *crew)
+{
+	/* Two handles: the session's own, and the application's. */
+	slabc_cache_close(crew->k);
+	slabc_close(crew->c);
+}
+
+static const struct script alloc_script = {"alloc", hold_one, hold_one, false};
+static const struct script first_alloc_script = {"a first alloc", NULL, hold_one, false};
+static const struct script free_script = {"free", hold_three, free_last, false};
+static const struct script bulk_alloc_script = {"bulk alloc", hold_one, alloc_bulk_three, false};
+static const struct script bulk_free_script = {"bulk free", hold_three, free_bulk_all, false};
+static const struct script shared_free_script = {"free of a shared object", hold_shared, free_last, false};
+static const struct script foreign_free_script = {"free of another's object", hold_one, free_ref, true};
+static const struct script adopt_script = {"adopt", hold_one, adopt, true};
+static const struct script flow_script = {"ebb and flow", NULL, flow, false};
+static const struct script prefill_script = {"prefill", NULL, prefill, false};
+static const struct script close_script = {"close", hold_three, leave, false};
+
+/* The child */
+
+static int32_t countdown = -1;
+static struct stage *the_stage;
+
+static void
+die_in_time(enum step step)
+{
+	if (countdown < 0 || countdown-- > 0)
+		return;
+	the_stage->at = step;
+	kill(getpid(), SIGKILL);
+}
+
+static void
+act(struct stage *stage)
+{
+	const struct script *script = stage->script;
+	struct crew crew = {.stage = stage, .c = rig_open(stage->socket)};
+
+	crew.k = open_cache(crew.c, stage->flags);
+	atomic_write(&stage->client, crew.c->me);
+	if (script->before)
+		script->before(&crew);
+	the_stage = stage;
+	countdown = (int32_t)stage->instant;
+	rig_always(die_in_time);
+	script->op(&crew);
+	rig_always(NULL);
+	stage->is_done = 1;
+	kill(getpid(), SIGKILL);
+}
+
+/* The survivor */
+
+static void
+judge_held(const struct stage *stage, const char *story)
+{
+	uint32_t n_not_shared, n = account_of_client(stage->client, &n_not_shared);
+
+	if (stage->flags & SLABC_RECLAIM) {
+		HOLDS(n == 0, "%s: %u objects of the dead did not come back", story, n);
+		return;
+	}
+	HOLDS(n_not_shared == 0, "%s: %u orphans can never be adopted", story, n_not_shared);
+	/* More: those that a call was about to give or had just taken when the kill fell into it. */
+	HOLDS(n >= stage->n_held, "%s: the dead held %u objects, %u are kept", story, stage->n_held, n);
+	for (uint32_t i = 0; i < stage->n_held; i++) {
+		struct slab_object o;
+
+		NEED(slab_find(rig.arena, arena_cache(rig.arena, 1), stage->held[i], &o), "%s: no object at %#x", story, stage->held[i]);
+		HOLDS(slab_get(rig.arena, o.word) == SLAB_OUT && word_owner(atomic_read(&rig.arena->words[o.word])) == stage->client,
+			"%s: place %#x, which the dead held, is no orphan", story, stage->held[i]);
+	}
+}
+
+static void
+judge_reuse(struct slabc *c, struct slabc_cache *k, const struct stage *stage, const char *story)
+{
+	void *pv[N_SURVIVOR];
+
+	for (uint32_t i = 0; i < N_SURVIVOR; i++) {
+		pv[i] = slabc_alloc(k);
+		HOLDS(pv[i], "%s: a survivor cannot allocate: %s", story, slabc_last_error());
+		for (uint32_t j = 0; j < i; j++)
+			HOLDS(pv[i] != pv[j], "%s: a survivor got one object twice", story);
+		for (uint32_t j = 0; j < stage->n_held && !(stage->flags & SLABC_RECLAIM); j++)
+			HOLDS(rig_place(c, pv[i]) != stage->held[j], "%s: a survivor got an orphan", story);
+	}
+	HOLDS(k->shown->n_dropped == 0, "%s: a survivor was given %llu objects that somebody held", story,
+		(unsigned long long)k->shown->n_dropped);
+	rig_judge("%s, and then a survivor allocated", story);
+	for (uint32_t i = 0; i < N_SURVIVOR; i++)
+		slabc_free(k, pv[i]);
+}
+
+/* true: the operation came to its end. */
+static bool
+play(const struct script *script, uint32_t flags, uint32_t instant)
+{
+	struct slabc_cache *k;
+	char story[128];
+	struct actor a;
+	struct slabc *c;
+	bool is_done;
+
+	actor_fork(&a, act);
+	a.stage->script = script;
+	a.stage->flags = flags;
+	a.stage->instant = instant;
+	rig_start(1);
+	c = rig_open(rig.socket);
+	k = open_cache(c, flags);
+	if (script->has_ref)
+		a.stage->ref = slabc_ref_of(c, slabc_alloc(k));
+	actor_go(&a);
+	actor_died(&a);
+	rig_wait_ended(1);
+	is_done = a.stage->is_done;
+	snprintf(story, sizeof(story), "%s, %s, killed %s %s", script->name, flags & SLABC_RECLAIM ? "reclaim" : "keep",
+		is_done ? "after" : "at", is_done ? "it" : step_names[a.stage->at]);
+	rig_judge("%s", story);
+	judge_held(a.stage, story);
+	judge_reuse(c, k, a.stage, story);
+	slabc_close(c);
+	rig_wait_ended(2);
+	rig_judge("%s, all have gone", story);
+	actor_free(&a);
+	rig_stop();
+	return is_done;
+}
+
+static void
+play_all(const struct script *script)
+{
+	static const uint32_t flags[] = {SLABC_RECLAIM, 0};
+
+	for (unsigned i = 0; i < 2; i++) {
+		uint32_t instant = 0;
+
+		while (!play(script, flags[i], instant))
+			NEED(++instant < MAX_INSTANTS, "%s has no end", script->name);
+		NEED(instant > 0, "%s has no step", script->name);
+	}
+}
+
+void
+it_killed_in_alloc(void)
+{
+	play_all(&alloc_script);
+	play_all(&first_alloc_script);
+}
+
+void
+it_killed_in_free(void)
+{
+	play_all(&free_script);
+}
+
+void
+it_killed_in_bulk_alloc(void)
+{
+	play_all(&bulk_alloc_script);
+}
+
+void
+it_killed_in_bulk_free(void)
+{
+	play_all(&bulk_free_script);
+}
+
+void
+it_killed_in_shared_free(void)
+{
+	play_all(&shared_free_script);
+}
+
+void
+it_killed_in_foreign_free(void)
+{
+	play_all(&foreign_free_script);
+}
+
+void
+it_killed_in_adopt(void)
+{
+	play_all(&adopt_script);
+}
+
+void
+it_killed_in_flow(void)
+{
+	play_all(&flow_script);
+}
+
+void
+it_killed_in_prefill(void)
+{
+	play_all(&prefill_script);
+}
+
+void
+it_killed_in_close(void)
+{
+	play_all(&close_script);
+}
+
+/* Signals: the handler allocates and frees at the i-th step of the operation that it interrupts. */
+
+static struct {
+	struct crew crew;  /* what the handler's application holds */
+	struct stage stage;
+	pthread_t thread;
+	uint32_t n_signals;
+	enum step at;
+} handler;
+
+static void
+on_signal(int sig)
+{
+	void *p = slabc_alloc(handler.crew.k);
+
+	(void)sig;
+	/* One free each time, and one object more each time one is to be had. */
+	if (handler.crew.n)
+		free_last(&handler.crew);
+	if (p)
+		hold(&handler.crew, p);
+	handler.n_signals++;
+}
+
+static void
+signal_in_time(enum step step)
+{
+	if (!pthread_equal(pthread_self(), handler.thread) || countdown < 0 || countdown-- > 0)
+		return;
+	handler.at = step;
+	raise(SIGUSR1);
+}
+
+static void
+judge_distinct(const struct crew *mine, const char *story)
+{
+	for (uint32_t i = 0; i < mine->n; i++) {
+		for (uint32_t j = 0; j < i; j++)
+			HOLDS(mine->pv[i] != mine->pv[j], "%s: one object was allocated twice", story);
+		for (uint32_t j = 0; j < handler.crew.n; j++)
+			HOLDS(mine->pv[i] != handler.crew.pv[j], "%s: the handler got the object of the call it interrupted", story);
+	}
+}
+
+static bool
+play_signal(const struct script *script, uint32_t instant)
+{
+	static struct stage stage;
+	struct crew crew = {.stage = &stage};
+	uint32_t n_before, n_not_shared;
+	char story[128];
+	bool is_done;
+
+	stage.n_held = handler.stage.n_held = 0;
+	rig_start(1);
+	crew.c = rig_open(rig.socket);
+	crew.k = open_cache(crew.c, 0);
+	handler.crew = (struct crew){.stage = &handler.stage, .c = crew.c, .k = crew.k};
+	handler.thread = pthread_self();
+	/* Sheaves in the process barn, as a nested call needs one; and something for the handler to free. */
+	alloc_some(&crew, N_FLOW);
+	while (crew.n)
+		free_last(&crew);
+	alloc_some(&handler.crew, 2);
+	if (script->before)
+		script->before(&crew);
+	n_before = handler.n_signals;
+	countdown = (int32_t)instant;
+	rig_always(signal_in_time);
+	script->op(&crew);
+	is_done = handler.n_signals == n_before;
+	countdown = -1;
+	rig_always(NULL);
+	snprintf(story, sizeof(story), "%s, a signal %s %s", script->name, is_done ? "after" : "at", is_done ? "it" : step_names[handler.at]);
+	rig_judge("%s", story);
+	judge_distinct(&crew, story);
+	/* A free that the handler had to put off is made by the next slow call: let there be some. */
+	alloc_some(&crew, N_FLOW);
+	fprintf(stderr,"DBG %s ndef %u n_refills %lu nested %lu\n", story, tls.block->n_deferred, crew.k->shown->n_refills, crew.k->shown->n_nested);
+	judge_distinct(&crew, story);
+	rig_judge("%s, then more allocations", story);
+	while (crew.n)
+		free_last(&crew);
+	while (handler.crew.n)
+		free_last(&handler.crew);
+	alloc_some(&crew, 4 * CAPACITY);
+	fprintf(stderr,"DBG2 %s ndef %u n_refills %lu nested %lu crew %u handler %u\n", story, tls.block->n_deferred, crew.k->shown->n_refills, crew.k->shown->n_nested, crew.n, handler.crew.n);
+	HOLDS(account_of_client(crew.c->me, &n_not_shared) == crew.n, "%s: %u objects are held, not %u", story,
+		account_of_client(crew.c->me, &n_not_shared), crew.n);
+	rig_judge("%s, then all were freed", story);
+	slabc_close(crew.c);
+	rig_wait_ended(1);
+	rig_stop();
+	return is_done;
+}
+
+void
+it_signal_at_any_step(void)
+{
+	static const struct script *const scripts[] = {&alloc_script, &free_script, &bulk_alloc_script, &bulk_free_script, &shared_free_script,
+		&flow_script, &prefill_script};
+	struct sigaction sa = {.sa_handler = on_signal};
+
+	sigaction(SIGUSR1, &sa, NULL);
+	for (unsigned i = 0; i < sizeof(scripts) / sizeof(scripts[0]); i++) {
+		uint32_t instant = 0;
+
+		while (!play_signal(scripts[i], instant))
+			NEED(++instant < MAX_INSTANTS, "%s has no end", scripts[i]->name);
+		NEED(instant > 0, "%s has no step", scripts[i]->name);
+	}
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs the unit tests, a suite a module. */
+#include <stdio.h>
+
+#include <CUnit/Basic.h>
+
+#include "tests/skip.h"
+
+CU_pSuite test_geometry_suite(void);
+CU_pSuite test_bitset_suite(void);
+CU_pSuite test_pages_suite(void);
+CU_pSuite test_words_suite(void);
+CU_pSuite test_topology_suite(void);
+CU_pSuite test_segment_suite(void);
+CU_pSuite test_codec_suite(void);
+CU_pSuite test_channel_suite(void);
+CU_pSuite test_barn_suite(void);
+CU_pSuite test_grant_suite(void);
+
+int
+main(void)
+{
+	static CU_pSuite (*const suites[])(void) = {test_geometry_suite, test_bitset_suite, test_pages_suite, test_words_suite, test_topology_suite,
+		test_segment_suite, test_codec_suite, test_channel_suite, test_barn_suite, test_grant_suite};
+	unsigned n_failures;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (CU_initialize_registry() != CUE_SUCCESS)
+		return 1;
+	for (size_t i = 0; i < sizeof suites / sizeof suites[0]; i++)
+		if (!suites[i]())
+			return 1;
+	CU_basic_set_mode(CU_BRM_VERBOSE);
+	CU_basic_run_tests();
+	n_failures = CU_get_number_of_failures() + CU_get_number_of_suites_failed();
+	skip_print();
+	CU_cleanup_registry();
+	return n_failures ? 1 : 0;
+}
