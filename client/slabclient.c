@@ -160,7 +160,7 @@ check_options(struct slabc_options *o, const struct slabc_options *opt)
 }
 
 static int
-hello(struct slabc *c, int64_t deadline)
+hello(struct slabc *c, uint64_t *noncep, int64_t deadline)
 {
 	union proto_request request = {.hello = {.version = PROTO_VERSION, .layout_hash = layout_hash}};
 	union proto_reply reply;
@@ -175,13 +175,14 @@ hello(struct slabc *c, int64_t deadline)
 			"%s speaks protocol %u with layout %016llx, libslabclient " SLABC_VERSION " protocol %d with layout %016llx",
 			reply.hello.server, reply.hello.version, (unsigned long long)reply.hello.layout_hash, PROTO_VERSION,
 			(unsigned long long)layout_hash);
+	*noncep = reply.hello.nonce;
 	return 0;
 }
 
 static int
-attach(struct slabc *c, const struct slabc_options *o, int64_t deadline)
+attach(struct slabc *c, const struct slabc_options *o, uint64_t nonce, int64_t deadline)
 {
-	union proto_request request = {.attach = {.flags = o->flags}};
+	union proto_request request = {.attach = {.flags = o->flags, .nonce = nonce}};
 	union proto_reply reply;
 	int fds[PROTO_MAX_FDS];
 	unsigned n_fds = PROTO_MAX_FDS;
@@ -216,6 +217,7 @@ session_open(struct slabc **cp, const struct slabc_options *opt)
 	struct slabc_options o = {0};
 	struct slabc *c;
 	int64_t deadline = 0;
+	uint64_t nonce = 0;
 	int r = check_options(&o, opt);
 
 	if (r < 0)
@@ -236,9 +238,9 @@ session_open(struct slabc **cp, const struct slabc_options *opt)
 	session_deadline(c, &deadline);
 	r = session_connect(c, o.socket, deadline);
 	if (r == 0)
-		r = hello(c, deadline);
+		r = hello(c, &nonce, deadline);
 	if (r == 0)
-		r = attach(c, &o, deadline);
+		r = attach(c, &o, nonce, deadline);
 	if (r < 0) {
 		session_free(c);
 		return r;

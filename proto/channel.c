@@ -113,3 +113,35 @@ channel_recv(int fd, void *buf, size_t size, int *fds, unsigned *n_fdsp, int fla
 		return -EMFILE;
 	return -EMSGSIZE;
 }
+
+ssize_t
+channel_recv_from(int fd, void *buf, size_t size, struct ucred *senderp, int flags)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(struct ucred))];
+		struct cmsghdr align;
+	} control;
+	struct iovec iov = {.iov_base = buf, .iov_len = size};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+	struct cmsghdr *cmsg;
+	bool has_fds = false;
+	ssize_t n;
+
+	do {
+		msg.msg_control = &control;
+		msg.msg_controllen = sizeof(control);
+		n = recvmsg(fd, &msg, flags | MSG_CMSG_CLOEXEC);
+	} while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return -errno;
+	senderp->pid = 0;
+	for (cmsg = CMSG_FIRSTHDR(&msg); cmsg != NULL; cmsg = CMSG_NXTHDR(&msg, cmsg)) {
+		if (cmsg->cmsg_level == SOL_SOCKET && cmsg->cmsg_type == SCM_CREDENTIALS)
+			memcpy(senderp, CMSG_DATA(cmsg), sizeof(*senderp));
+		has_fds = has_fds || (cmsg->cmsg_level == SOL_SOCKET && cmsg->cmsg_type == SCM_RIGHTS);
+	}
+	take_fds(&msg, NULL, 0);
+	if (n > 0 && (has_fds || (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0))
+		return -EMSGSIZE;
+	return n;
+}

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+struct ucred;
+
 /* 0.  The descriptors stay the caller's.  -EINVAL: an empty packet (it would read as the end), or more than PROTO_MAX_FDS descriptors. */
 int channel_send(int fd, const void *buf, size_t n, const int *fds, unsigned n_fds, int flags);
 
@@ -21,5 +23,8 @@ int channel_send(int fd, const void *buf, size_t n, const int *fds, unsigned n_f
  * -EMSGSIZE: too many bytes, or descriptors that nobody asked for.  -EMFILE: this process may not open as many descriptors as came.
  */
 ssize_t channel_recv(int fd, void *buf, size_t size, int *fds, unsigned *n_fdsp, int flags);
+
+/* As channel_recv() without descriptors.  senderp: who sent the packet, if the socket has SO_PASSCRED; else its pid is 0. */
+ssize_t channel_recv_from(int fd, void *buf, size_t size, struct ucred *senderp, int flags);
 
 #endif

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -12,10 +13,6 @@
 #include "server/log.h"
 #include "server/reaper.h"
 #include "server/request.h"
-
-#ifndef SO_PEERPIDFD
-#define SO_PEERPIDFD 77
-#endif
 
 /* Packets handled before the other connections of the loop have their turn. */
 enum { PACKETS_A_TURN = 16, LOOK_AGAIN_S = 1 };
@@ -110,7 +107,7 @@ on_readable(evutil_socket_t fd, short what, void *ctx)
 	(void)what;
 	for (int i = 0; i < PACKETS_A_TURN && conn->n_pending == 0; i++) {
 		unsigned char packet[PROTO_MAX_PACKET];
-		ssize_t n = channel_recv(fd, packet, sizeof packet, NULL, NULL, MSG_DONTWAIT);
+		ssize_t n = channel_recv_from(fd, packet, sizeof packet, &conn->sender, MSG_DONTWAIT);
 
 		if (n == -EAGAIN)
 			return;
@@ -166,17 +163,32 @@ conn_send(struct conn *conn, const void *buf, size_t n, const int *fds, unsigned
 }
 
 int
-conn_watch_death(struct conn *conn)
+conn_open_nonce(struct conn *conn)
+{
+	if (!conn->loop->slabd->options.is_old_kernel || conn->nonce)
+		return 0;
+	conn->pidfd = (int)syscall(SYS_pidfd_open, conn->sender.pid, 0);
+	if (conn->pidfd < 0)
+		return -errno;
+	conn->peer = conn->sender;
+	while (!conn->nonce)
+		if (getrandom(&conn->nonce, sizeof conn->nonce, 0) != (ssize_t)sizeof conn->nonce)
+			return -EIO;
+	return 0;
+}
+
+int
+conn_watch_death(struct conn *conn, uint64_t nonce)
 {
 	socklen_t length = sizeof conn->pidfd;
 
-	if (conn->pidfd >= 0)
+	if (conn->died)
 		return 0;
-	if (getsockopt(conn->fd, SOL_SOCKET, SO_PEERPIDFD, &conn->pidfd, &length) < 0) {
-		/* Before Linux 6.5: the process that has the number now; the peer still holds the socket, so it is the same one. */
-		conn->pidfd = (int)syscall(SYS_pidfd_open, conn->peer.pid, 0);
-		if (conn->pidfd < 0)
-			return -errno;
+	if (conn->loop->slabd->options.is_old_kernel) {
+		if (conn->sender.pid != conn->peer.pid || nonce != conn->nonce)
+			return -EPERM;
+	} else if (getsockopt(conn->fd, SOL_SOCKET, CONN_SO_PEERPIDFD, &conn->pidfd, &length) < 0) {
+		return -errno;
 	}
 	conn->died = event_new(conn->loop->base, conn->pidfd, EV_READ, on_died, conn);
 	if (!conn->died || event_add(conn->died, NULL) < 0)
@@ -189,6 +201,7 @@ conn_new(struct loop *loop, int fd)
 {
 	struct conn *conn = calloc(1, sizeof *conn);
 	socklen_t length = sizeof conn->peer;
+	int on = 1;
 
 	if (!conn) {
 		close(fd);
@@ -207,7 +220,8 @@ conn_new(struct loop *loop, int fd)
 	loop->conns = conn;
 	atomic_add(&loop->n_conns, 1);
 	if (!conn->readable || !conn->writable || !conn->again || event_add(conn->readable, NULL) < 0 ||
-	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &conn->peer, &length) < 0)
+	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &conn->peer, &length) < 0 ||
+	    (loop->slabd->options.is_old_kernel && setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0))
 		conn_free(conn);
 }
 

@@ -18,6 +18,9 @@
 #include "server/session.h"
 #include "server/slabd.h"
 
+/* glibc 2.36 does not have it. */
+#define CONN_SO_PEERPIDFD 77
+
 struct conn {
 	struct loop *loop;
 	struct conn *next;
@@ -30,6 +33,8 @@ struct conn {
 	struct event *died;
 	struct event *again; /* a detached session: look again */
 	bool has_hello;
+	struct ucred sender; /* of the packet being handled; pid 0: not known */
+	uint64_t nonce;      /* 0: none was given out */
 	struct session *session;
 	/* A reply the peer has not made room for; nothing more is read from it until it went. */
 	size_t n_pending;
@@ -45,8 +50,13 @@ void conn_free(struct conn *conn);
 /* Sends a reply, or keeps it until there is room. */
 void conn_send(struct conn *conn, const void *buf, size_t n, const int *fds, unsigned n_fds);
 
-/* A pidfd of the peer, made once: 0 or a negative errno. */
-int conn_watch_death(struct conn *conn);
+/*
+ * Which process is the peer?  With SO_PEERPIDFD the kernel says.  Without it: at HELLO a pidfd is opened of whoever sent that, and ATTACH must come
+ * from the same process and bring the nonce of HELLO's reply: so it lived on when the pidfd was opened, and its number is still its own.
+ */
+int conn_open_nonce(struct conn *conn);
+/* The process behind the session to come is known, and watched: 0; -EPERM: it is not the one that said HELLO; or what the system said. */
+int conn_watch_death(struct conn *conn, uint64_t nonce);
 
 /* The client says that it has unmapped its session: true if that is so; the session has ended then. */
 bool conn_end_session(struct conn *conn);

@@ -60,6 +60,7 @@ static enum proto_status
 request_hello(struct request *q)
 {
 	const struct proto_hello_request *in = &q->in->hello;
+	int r;
 
 	if (in->version != PROTO_VERSION)
 		REFUSE(q, PROTO_STATUS_VERSION, "slabd %s speaks protocol version %d, %s speaks version %u", SLABD_VERSION, PROTO_VERSION,
@@ -67,7 +68,11 @@ request_hello(struct request *q)
 	if (in->layout_hash != layout_hash)
 		REFUSE(q, PROTO_STATUS_LAYOUT, "slabd %s has layout %016llx, %s has layout %016llx: they are not of the same version",
 			SLABD_VERSION, (unsigned long long)layout_hash, in->library, (unsigned long long)in->layout_hash);
+	r = conn_open_nonce(q->conn);
+	if (r < 0)
+		REFUSE(q, PROTO_STATUS_IO, "slabd cannot watch process %d: %s", q->conn->sender.pid, strerror(-r));
 	q->conn->has_hello = true;
+	q->out.hello.nonce = q->conn->nonce;
 	q->out.hello.version = PROTO_VERSION;
 	q->out.hello.layout_hash = layout_hash;
 	snprintf(q->out.hello.server, sizeof q->out.hello.server, "slabd %s", SLABD_VERSION);
@@ -107,7 +112,9 @@ request_attach(struct request *q)
 		REFUSE(q, PROTO_STATUS_NO_ARENA, "there is no arena '%s' here; there is '%s'", in->arena, q->arena->name);
 	if (in->flags & ~(uint32_t)ATTACH_READONLY)
 		REFUSE(q, PROTO_STATUS_INVALID, "unknown session flags 0x%x", in->flags & ~(uint32_t)ATTACH_READONLY);
-	r = conn_watch_death(q->conn);
+	r = conn_watch_death(q->conn, in->nonce);
+	if (r == -EPERM)
+		REFUSE(q, PROTO_STATUS_ACCESS, "ATTACH must come from the process that said HELLO, with the nonce of its reply");
 	if (r < 0)
 		REFUSE(q, PROTO_STATUS_IO, "slabd cannot watch process %d: %s", who.pid, strerror(-r));
 	r = session_new(&session, q->arena, &who, q->why, sizeof q->why);

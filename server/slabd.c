@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
@@ -136,6 +137,24 @@ raise_file_limit(void)
 	}
 }
 
+/* Does the kernel have SO_PEERPIDFD (Linux 6.5)? */
+static bool
+has_peerpidfd(void)
+{
+	int pair[2], pidfd = -1;
+	socklen_t length = sizeof pidfd;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return false;
+	if (getsockopt(pair[0], SOL_SOCKET, CONN_SO_PEERPIDFD, &pidfd, &length) < 0)
+		pidfd = -1;
+	close(pair[0]);
+	close(pair[1]);
+	if (pidfd >= 0)
+		close(pidfd);
+	return pidfd >= 0;
+}
+
 int
 slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why, size_t why_size)
 {
@@ -146,6 +165,7 @@ slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why,
 	if (!slabd)
 		return -ENOMEM;
 	slabd->options = *options;
+	slabd->options.is_old_kernel = options->is_old_kernel || !has_peerpidfd();
 	clock_gettime(CLOCK_MONOTONIC, &slabd->started);
 	raise_file_limit();
 	for (; slabd->n_loops < options->n_threads && r == 0; slabd->n_loops++)

@@ -25,6 +25,7 @@ struct slabd_options {
 	const char *socket; /* path, unless systemd passes one */
 	unsigned n_threads;
 	bool has_signals; /* SIGTERM and SIGINT end slabd_run() */
+	bool is_old_kernel; /* do without SO_PEERPIDFD, as before Linux 6.5 */
 	struct arena_options arena;
 };
 

@@ -7,12 +7,13 @@
  */
 #include "tests/ghost.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <errno.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include "shm/sheaf.h"
 #include "shm/word.h"
@@ -142,12 +143,6 @@ make_ref(const struct ghost_view *view, uint32_t place, uint32_t generation)
 	while (i < view->arena->n_segments && page - view->arena->segments[i].first_page >= view->arena->segments[i].n_pages)
 		i++;
 	return (uint64_t)(i + 1) << 56 | (uint64_t)atomic_read_acquire(&view->pages[page].incarnation) << 48 | (uint64_t)generation << 32 | place;
-}
-
-static uint32_t
-ref_generation(slabc_ref ref)
-{
-	return (uint32_t)(ref >> 32) & 0xffff;
 }
 
 /* The word that a reference leads to, if it is still the same life of the object; else 0. */
@@ -286,13 +281,13 @@ is_stamped(const struct ghost_note *note, uint32_t cache, uint32_t i)
 
 /* An object that a lane holds for certain; false: it does not. */
 static bool
-check_held(struct ghost_view *view, uint32_t lane, uint32_t client, uint32_t place, bool has_stamp)
+check_held(struct ghost_view *view, uint32_t lane, uint32_t client, const char *doing, uint32_t place, bool has_stamp)
 {
 	uint32_t w = read_word(view, place);
 	struct ghost_stamp stamp;
 
 	if (word_owner(w) != client % GHOST_SLOTS || word_state(w) == WORD_CLOSING) {
-		ghost_fail(view, "lane %u, client %u: object at place %u is held, and its word is %08x", lane, client, place, w);
+		ghost_fail(view, "lane %u, client %u (in %s): object at place %u is held, and its word is %08x", lane, client, doing, place, w);
 		return false;
 	}
 	if (!has_stamp)
@@ -330,7 +325,7 @@ ghost_snapshot(struct ghost_view *view, const struct ghost *ghost, uint32_t lane
 				continue;
 			}
 			if (fate == FATE_HELD)
-				check_held(view, lane, l->client, place, has_stamp);
+				check_held(view, lane, l->client, ghost_op_names[snapshot->note.op], place, has_stamp);
 			snapshot->object[cache][n].place = place;
 			snapshot->object[cache][n].generation = word_generation(w);
 			snapshot->object[cache][n].ref = make_ref(view, place, word_generation(w));
@@ -545,7 +540,7 @@ compare_lane(struct ghost_view *view, const struct ghost *ghost, uint32_t lane, 
 			if (fate == FATE_MAYBE && word_owner(read_word(view, place)) != l->client % GHOST_SLOTS)
 				continue;
 			if (fate == FATE_HELD)
-				check_held(view, lane, l->client, place, is_stamped(note, cache, i));
+				check_held(view, lane, l->client, ghost_op_names[note->op], place, is_stamped(note, cache, i));
 			mark(view, place, (uint8_t)(lane + 1));
 			sums->n_compared++;
 		}

@@ -13,7 +13,8 @@
 
 #include "tests/steps_rig.h"
 
-enum { CAPACITY = 4, OBJECT_BYTES = 256, N_FLOW = 18, N_SURVIVOR = 40, MAX_INSTANTS = 2000 };
+/* Objects of a page: the formula makes sheaves of smaller ones larger.  Sixteen to a slab. */
+enum { CAPACITY = 4, OBJECT_BYTES = 4096, SLAB_ORDER = 4, N_FLOW = 18, N_SURVIVOR = 40, MAX_INSTANTS = 2000 };
 
 /* What a client has: its session, its cache and what its application holds. */
 struct crew {
@@ -31,16 +32,22 @@ struct script {
 	bool has_ref; /* to an object of the survivor's */
 };
 
+/* Beside the cache's flags. */
+enum { NO_SHEAVES = 1u << 31 };
+
 static struct slabc_cache *
 open_cache(struct slabc *c, uint32_t flags)
 {
 	struct slabc_cache_options o = SLABC_CACHE_OPTIONS_INIT;
+	struct slabc_cache *k;
 
-	o.flags = flags;
-	o.sheaf_capacity = CAPACITY;
+	o.flags = flags & ~(uint32_t)NO_SHEAVES;
+	o.sheaf_capacity = flags & NO_SHEAVES ? SLABC_SHEAVES_NONE : CAPACITY;
 	o.max_cached = 2 * CAPACITY * OBJECT_BYTES; /* two sheaves: the third goes back to slabd */
-	o.max_order = SLABC_KNOB_NONE;
-	return rig_cache(c, "steps", OBJECT_BYTES, &o);
+	o.min_order = o.max_order = SLAB_ORDER;
+	k = rig_cache(c, "steps", OBJECT_BYTES, &o);
+	NEED(k->capacity == (flags & NO_SHEAVES ? 1 : CAPACITY), "sheaves have %u entries", k->capacity);
+	return k;
 }
 
 /* The application's view, kept where it outlives the client: what a call has returned, until it is given to the next call. */
@@ -447,7 +454,6 @@ play_signal(const struct script *script, uint32_t instant)
 	judge_distinct(&crew, story);
 	/* A free that the handler had to put off is made by the next slow call: let there be some. */
 	alloc_some(&crew, N_FLOW);
-	fprintf(stderr,"DBG %s ndef %u n_refills %lu nested %lu\n", story, tls.block->n_deferred, crew.k->shown->n_refills, crew.k->shown->n_nested);
 	judge_distinct(&crew, story);
 	rig_judge("%s, then more allocations", story);
 	while (crew.n)
@@ -455,7 +461,6 @@ play_signal(const struct script *script, uint32_t instant)
 	while (handler.crew.n)
 		free_last(&handler.crew);
 	alloc_some(&crew, 4 * CAPACITY);
-	fprintf(stderr,"DBG2 %s ndef %u n_refills %lu nested %lu crew %u handler %u\n", story, tls.block->n_deferred, crew.k->shown->n_refills, crew.k->shown->n_nested, crew.n, handler.crew.n);
 	HOLDS(account_of_client(crew.c->me, &n_not_shared) == crew.n, "%s: %u objects are held, not %u", story,
 		account_of_client(crew.c->me, &n_not_shared), crew.n);
 	rig_judge("%s, then all were freed", story);

@@ -24,7 +24,8 @@
 #include "server/session.h"
 #include "tests/steps_rig.h"
 
-enum { CAPACITY = 8, OBJECT_BYTES = 256, SLAB_OBJECTS = 16, MUTANT_S = 50 };
+/* Objects of a page: the formula makes sheaves of smaller ones larger. */
+enum { CAPACITY = 8, OBJECT_BYTES = 4096, SLAB_ORDER = 4, SLAB_OBJECTS = 16, SMALL_BYTES = 256, MUTANT_S = 50 };
 
 /* The parties, where threads of the play find them. */
 static struct slabc *b, *c;
@@ -32,16 +33,33 @@ static struct slabc_cache *bk, *ck;
 static slabc_ref the_ref;
 static void *adopted;
 
-/* One-page slabs of 16 objects, sheaves of 8. */
-static struct slabc_cache *
-open_cache(struct slabc *s, uint32_t flags)
+/* Slabs of 16 objects, sheaves of 8. */
+static struct slabc_cache_options
+cache_options(uint32_t flags)
 {
 	struct slabc_cache_options o = SLABC_CACHE_OPTIONS_INIT;
 
 	o.flags = flags;
 	o.sheaf_capacity = CAPACITY;
-	o.max_order = SLABC_KNOB_NONE;
-	return rig_cache(s, "mutants", OBJECT_BYTES, &o);
+	o.min_order = o.max_order = SLAB_ORDER;
+	return o;
+}
+
+static struct slabc_cache *
+open_with(struct slabc *s, const struct slabc_cache_options *o)
+{
+	struct slabc_cache *k = rig_cache(s, "mutants", OBJECT_BYTES, o);
+
+	NEED(k->capacity == CAPACITY, "sheaves have %u entries", k->capacity);
+	return k;
+}
+
+static struct slabc_cache *
+open_cache(struct slabc *s, uint32_t flags)
+{
+	struct slabc_cache_options o = cache_options(flags);
+
+	return open_with(s, &o);
 }
 
 /* No sheaves, no barn, no empty slab kept: each object comes and goes by itself, and a page with the last of its objects. */
@@ -450,7 +468,7 @@ static void
 it_slabd_never_has_an_object_twice(void)
 {
 	enum { N = 6 * CAPACITY };
-	struct slabc_cache_options o = SLABC_CACHE_OPTIONS_INIT;
+	struct slabc_cache_options o = cache_options(SLABC_RECLAIM);
 	struct actor owner;
 	void *pv[N];
 
@@ -461,12 +479,10 @@ it_slabd_never_has_an_object_twice(void)
 	n_instants = 0;
 	rig_always(take_account);
 	b = rig_open(rig.socket);
-	o.flags = SLABC_RECLAIM;
-	o.sheaf_capacity = CAPACITY;
-	o.max_order = o.min_partial = SLABC_KNOB_NONE;
+	o.min_partial = SLABC_KNOB_NONE;
 	o.barn_full = 2;
 	o.max_cached = CAPACITY * OBJECT_BYTES;
-	bk = rig_cache(b, "mutants", OBJECT_BYTES, &o);
+	bk = open_with(b, &o);
 	actor_go(&owner);
 	actor_reached(&owner);
 	for (int i = 0; i < 3; i++) {
@@ -601,16 +617,14 @@ static struct slabc_sheaf *cs_sheaf;
 static void
 hostile_begin(uint32_t barn_full, bool is_shared)
 {
-	struct slabc_cache_options o = SLABC_CACHE_OPTIONS_INIT;
+	struct slabc_cache_options o = cache_options(0);
 
-	o.sheaf_capacity = CAPACITY;
-	o.max_order = SLABC_KNOB_NONE;
 	o.barn_full = barn_full;
 	rig_start(1);
 	b = rig_open(rig.socket);
 	c = rig_open(rig.socket);
-	bk = rig_cache(b, "mutants", OBJECT_BYTES, &o);
-	ck = rig_cache(c, "mutants", OBJECT_BYTES, &o);
+	bk = open_with(b, &o);
+	ck = open_with(c, &o);
 	bs_object = get(bk);
 	if (is_shared)
 		share(b, bs_object);
@@ -740,7 +754,7 @@ it_generation_outlives_its_slab(void)
 
 	rig_start(1);
 	b = rig_open(rig.socket);
-	bk = open_bare(b, "mutants", OBJECT_BYTES);
+	bk = open_bare(b, "mutants", SMALL_BYTES);
 	p = get(bk);
 	old = share(b, p);
 	place = rig_place(b, p);
@@ -771,8 +785,8 @@ it_page_in_another_life_is_stale(void)
 
 	rig_start(1);
 	b = rig_open(rig.socket);
-	bk = open_bare(b, "before", OBJECT_BYTES);
-	ck = open_bare(b, "after", OBJECT_BYTES / 4);
+	bk = open_bare(b, "before", SMALL_BYTES);
+	ck = open_bare(b, "after", SMALL_BYTES / 4);
 	/* A second slab keeps the words' block, so that the other cache gets words that were never used. */
 	get_some(bk, SLAB_OBJECTS + 1, pv);
 	old = share(b, pv[0]);
