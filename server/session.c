@@ -184,23 +184,22 @@ bool
 session_is_mapped_by_client(struct session *session)
 {
 	struct arena *arena = session->arena;
-	void *map = NULL;
-	int r;
+	bool is_mapped;
+	void *map;
 
 	if (session->fd < 0)
 		return false;
 	pthread_rwlock_wrlock(&arena->sessions_lock);
-	segment_unmap(session->map, LAYOUT_SESSION_BYTES);
-	session->map = NULL;
-	r = segment_writer_exists(session->fd);
-	/* Once sealed nobody can write it again, slabd included: it drains a private copy. */
-	if (r == 0)
+	if (session->map)
+		segment_unmap(session->map, LAYOUT_SESSION_BYTES);
+	is_mapped = segment_writer_exists(session->fd) != 0 &&
+		    segment_map(session->fd, LAYOUT_SESSION_BYTES, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE, NULL, &map) == 0;
+	/* Sealed now, or (by a client that wants to be clever) before: slabd drains a private copy, which nobody else can write. */
+	if (!is_mapped)
 		map = mmap(NULL, LAYOUT_SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, session->fd, 0);
-	else if (segment_map(session->fd, LAYOUT_SESSION_BYTES, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE, NULL, &map) == 0)
-		r = 1;
 	session->map = map == MAP_FAILED ? NULL : map;
 	pthread_rwlock_unlock(&arena->sessions_lock);
-	return r == 1;
+	return is_mapped;
 }
 
 void

@@ -460,6 +460,8 @@ settle_leftovers(struct ghost_view *view, const struct ghost *ghost, uint32_t la
 	struct leftovers left = {.view = view, .client = s->client % GHOST_SLOTS};
 	uint32_t allowed = n_unknown_allowed(&s->note);
 
+	if (s->client == 0)
+		return;
 	memset(view->mark, 0, ((size_t)view->arena->n_pages << LAYOUT_PLACE_PAGE_SHIFT) >> MARK_SHIFT);
 	for (uint32_t from = 0; from < ghost->n_lanes; from++) {
 		for (uint32_t to = 0; to < ghost->n_lanes; to++) {

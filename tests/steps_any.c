@@ -3,8 +3,8 @@
  * Killed, or interrupted by a signal, at each step of each operation.
  *
  * An operation is played again and again: in the i-th run its client is killed at the i-th STEP() it comes to, until a run comes to its end.  Each
- * run has a slabd and a client of its own, once with SLABC_RECLAIM and once without.  Afterwards each object is in exactly one place, what the dead
- * held is free or an orphan, and a survivor allocates from all that came back without meeting an object twice.
+ * run has a slabd and a client of its own, in caches of each kind.  Afterwards each object is in exactly one place, what the dead held is free or
+ * an orphan, and a survivor allocates from all that came back without meeting an object twice.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -34,6 +34,19 @@ struct script {
 
 /* Beside the cache's flags. */
 enum { NO_SHEAVES = 1u << 31 };
+
+static const struct kind {
+	const char *name;
+	uint32_t flags;
+} kinds[] = {
+	{"reclaim", SLABC_RECLAIM},
+	{"keep", 0},
+	{"shared, reclaim", SLABC_SHARED | SLABC_RECLAIM},
+	{"shared, keep", SLABC_SHARED},
+	{"no sheaves, reclaim", NO_SHEAVES | SLABC_RECLAIM},
+	{"no sheaves, keep", NO_SHEAVES},
+};
+enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
 static struct slabc_cache *
 open_cache(struct slabc *c, uint32_t flags)
@@ -267,7 +280,7 @@ judge_reuse(struct slabc *c, struct slabc_cache *k, const struct stage *stage, c
 
 /* true: the operation came to its end. */
 static bool
-play(const struct script *script, uint32_t flags, uint32_t instant)
+play(const struct script *script, uint32_t flags, const char *kind, uint32_t instant)
 {
 	struct slabc_cache *k;
 	char story[128];
@@ -288,8 +301,10 @@ play(const struct script *script, uint32_t flags, uint32_t instant)
 	actor_died(&a);
 	rig_wait_ended(1);
 	is_done = a.stage->is_done;
-	snprintf(story, sizeof(story), "%s, %s, killed %s %s", script->name, flags & SLABC_RECLAIM ? "reclaim" : "keep",
-		is_done ? "after" : "at", is_done ? "it" : step_names[a.stage->at]);
+	if (!is_done)
+		rig_met((enum step)a.stage->at);
+	snprintf(story, sizeof(story), "%s, %s, killed %s %s", script->name, kind, is_done ? "after" : "at",
+		is_done ? "it" : step_names[a.stage->at]);
 	rig_judge("%s", story);
 	judge_held(a.stage, story);
 	judge_reuse(c, k, a.stage, story);
@@ -304,12 +319,10 @@ play(const struct script *script, uint32_t flags, uint32_t instant)
 static void
 play_all(const struct script *script)
 {
-	static const uint32_t flags[] = {SLABC_RECLAIM, 0};
-
-	for (unsigned i = 0; i < 2; i++) {
+	for (unsigned i = 0; i < N_KINDS; i++) {
 		uint32_t instant = 0;
 
-		while (!play(script, flags[i], instant))
+		while (!play(script, kinds[i].flags, kinds[i].name, instant))
 			NEED(++instant < MAX_INSTANTS, "%s has no end", script->name);
 		NEED(instant > 0, "%s has no step", script->name);
 	}
@@ -421,7 +434,7 @@ judge_distinct(const struct crew *mine, const char *story)
 }
 
 static bool
-play_signal(const struct script *script, uint32_t instant)
+play_signal(const struct script *script, const struct kind *kind, uint32_t instant)
 {
 	static struct stage stage;
 	struct crew crew = {.stage = &stage};
@@ -432,7 +445,7 @@ play_signal(const struct script *script, uint32_t instant)
 	stage.n_held = handler.stage.n_held = 0;
 	rig_start(1);
 	crew.c = rig_open(rig.socket);
-	crew.k = open_cache(crew.c, 0);
+	crew.k = open_cache(crew.c, kind->flags);
 	handler.crew = (struct crew){.stage = &handler.stage, .c = crew.c, .k = crew.k};
 	handler.thread = pthread_self();
 	/* Sheaves in the process barn, as a nested call needs one; and something for the handler to free. */
@@ -449,9 +462,10 @@ play_signal(const struct script *script, uint32_t instant)
 	is_done = handler.n_signals == n_before;
 	countdown = -1;
 	rig_always(NULL);
-	snprintf(story, sizeof(story), "%s, a signal %s %s", script->name, is_done ? "after" : "at", is_done ? "it" : step_names[handler.at]);
-	rig_judge("%s", story);
+	snprintf(story, sizeof(story), "%s, %s, a signal %s %s", script->name, kind->name, is_done ? "after" : "at",
+		is_done ? "it" : step_names[handler.at]);
 	judge_distinct(&crew, story);
+	rig_judge("%s", story);
 	/* A free that the handler had to put off is made by the next slow call: let there be some. */
 	alloc_some(&crew, N_FLOW);
 	judge_distinct(&crew, story);
@@ -478,11 +492,12 @@ it_signal_at_any_step(void)
 	struct sigaction sa = {.sa_handler = on_signal};
 
 	sigaction(SIGUSR1, &sa, NULL);
-	for (unsigned i = 0; i < sizeof(scripts) / sizeof(scripts[0]); i++) {
+	for (unsigned i = 0; i < N_KINDS * (sizeof(scripts) / sizeof(scripts[0])); i++) {
+		const struct script *script = scripts[i / N_KINDS];
 		uint32_t instant = 0;
 
-		while (!play_signal(scripts[i], instant))
-			NEED(++instant < MAX_INSTANTS, "%s has no end", scripts[i]->name);
-		NEED(instant > 0, "%s has no step", scripts[i]->name);
+		while (!play_signal(script, &kinds[i % N_KINDS], instant))
+			NEED(++instant < MAX_INSTANTS, "%s has no end", script->name);
+		NEED(instant > 0, "%s has no step", script->name);
 	}
 }

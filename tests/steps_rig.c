@@ -139,11 +139,30 @@ static struct {
 	uint32_t was_played;
 } hook;
 
+static uint8_t met[STEP_COUNT];
+
+void
+rig_met(enum step step)
+{
+	atomic_write(&met[step], 1);
+}
+
+enum step
+rig_first_unmet(void)
+{
+	enum step step = 0;
+
+	while (step < STEP_COUNT && met[step])
+		step++;
+	return step;
+}
+
 static void
 on_step(enum step step)
 {
 	uint32_t armed = 1;
 
+	rig_met(step);
 	if (hook.always)
 		hook.always(step);
 	if (!atomic_read_acquire(&hook.is_armed) || step != hook.step)

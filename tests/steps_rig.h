@@ -54,6 +54,9 @@ void rig_give_back(struct slabc_cache *k, uint32_t slot, uint32_t from);
 void rig_at(enum step step, uint32_t skip, void (*play)(void));
 void rig_always(void (*play)(enum step step));
 bool rig_was_played(void);
+/* A step that was met, here or in a child; and the first that never was, STEP_COUNT if there is none. */
+void rig_met(enum step step);
+enum step rig_first_unmet(void);
 
 /* What every object's place is, by walking the ledger, all sheaves and the node barns. */
 struct account {

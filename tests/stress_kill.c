@@ -272,6 +272,14 @@ committed(struct storm *s)
 
 /* Workers */
 
+/* Nobody is at work on the lane. */
+static void
+lane_clear(struct ghost_lane *lane)
+{
+	lane->note[0] = lane->note[1] = (struct ghost_note){.op = GHOST_OPEN};
+	lane->phase = GHOST_PHASE_WORK;
+}
+
 static void
 worker_start(struct storm *s, uint32_t lane)
 {
@@ -279,8 +287,7 @@ worker_start(struct storm *s, uint32_t lane)
 	uint64_t seed = ghost_random(&s->random);
 	pid_t parent = getpid(), pid;
 
-	l->note[0] = l->note[1] = (struct ghost_note){.op = GHOST_OPEN};
-	l->phase = GHOST_PHASE_WORK;
+	lane_clear(l);
 	fflush(stdout);
 	pid = fork();
 	if (pid < 0)
@@ -419,6 +426,7 @@ kill_one(struct storm *s)
 		s->max_reaped_ns = start;
 	add_note(s, &s->snapshot.note);
 	ghost_settle(&s->view, s->ghost, lane, &s->snapshot, &s->sums);
+	lane_clear(&s->ghost->lane[lane]);
 	audit(s, &a);
 }
 

@@ -571,6 +571,43 @@ it_audit_waits_for_transfers(void)
 	rig_stop();
 }
 
+static void *bs_object;
+
+static void
+b_frees(void)
+{
+	slabc_free(bk, bs_object);
+	bs_object = NULL;
+}
+
+static void
+b_allocates_or_frees(void)
+{
+	rig_elsewhere(bs_object ? b_frees : b_allocates);
+}
+
+/* The audit has looked at words, or sheaves, and then a client allocates, or frees: that is neither lost nor doubled. */
+static void
+it_audit_beside_clients(void)
+{
+	static const enum step steps[] = {STEP_AUDIT_FIRST_LOOK, STEP_AUDIT_SECOND_LOOK};
+
+	rig_start(1);
+	b = rig_open(rig.socket);
+	bk = open_cache(b, 0);
+	for (unsigned i = 0; i < 4; i++) {
+		bs_object = i / 2 ? get(bk) : NULL;
+		rig_at(steps[i % 2], 0, b_allocates_or_frees);
+		run_audit(NULL);
+		NEED(rig_was_played(), "the audit did not look");
+		HOLDS(beside.n_lost == 0 && beside.n_doubled == 0 && beside.n_undecided == 0,
+			"a client was busy at %s, and the audit says %llu lost, %llu doubled, %llu undecided", step_names[steps[i % 2]],
+			(unsigned long long)beside.n_lost, (unsigned long long)beside.n_doubled, (unsigned long long)beside.n_undecided);
+	}
+	slabc_close(b);
+	rig_stop();
+}
+
 /* Sheaves that change hands */
 
 static void *second_thread_has[CAPACITY / 2];
@@ -610,7 +647,6 @@ it_sheaf_is_clear_when_it_changes_hands(void)
 
 /* Hostile clients: c writes into its session segment what no correct client writes. */
 
-static void *bs_object;
 static struct slabc_sheaf *cs_sheaf;
 
 /* b has an object, c a sheaf with objects in its hands. */
@@ -801,6 +837,15 @@ it_page_in_another_life_is_stale(void)
 	rig_stop();
 }
 
+/* Last: a step that nobody comes to any more guards nothing. */
+static void
+it_has_met_every_step(void)
+{
+	enum step unmet = rig_first_unmet();
+
+	HOLDS(unmet == STEP_COUNT, "no story came to %s", unmet < STEP_COUNT ? step_names[unmet] : "");
+}
+
 /* Stories and what they are to notice */
 
 struct story {
@@ -831,6 +876,7 @@ static const struct story stories[] = {
 	STORY(it_old_reference_frees_nothing, MUTANT_POINTER_FREE),
 	STORY(it_slabd_never_has_an_object_twice, MUTANT_LEDGER_FIRST, MUTANT_WORDS_FIRST, MUTANT_WORD_LEFT),
 	STORY(it_audit_waits_for_transfers, MUTANT_NO_LOCK),
+	STORY(it_audit_beside_clients, MUTANT_NONE),
 	STORY(it_sheaf_is_clear_when_it_changes_hands, MUTANT_HAND_OVER_BEFORE_CLEAR),
 	STORY(it_size_above_capacity_is_cut, MUTANT_TRUST_SIZE),
 	STORY(it_entry_is_read_once, MUTANT_READ_TWICE),
@@ -838,6 +884,7 @@ static const struct story stories[] = {
 	STORY(it_others_object_is_not_taken_back, MUTANT_NO_WORD_CHECK),
 	STORY(it_generation_outlives_its_slab, MUTANT_GENERATION_RESET),
 	STORY(it_page_in_another_life_is_stale, MUTANT_NO_INCARNATION),
+	STORY(it_has_met_every_step, MUTANT_NONE),
 };
 
 enum { N_STORIES = sizeof(stories) / sizeof(stories[0]), N_NOTICES = sizeof(stories[0].notices) / sizeof(stories[0].notices[0]) };
