@@ -157,6 +157,7 @@ push_portion(struct slabc_cache *k, struct thread_block *tb, struct portion *por
 	if (room > CLIENT_PORTION)
 		room = CLIENT_PORTION;
 	n_seen = close_portion(k, portion, room, n, pv);
+	STEP(FREE_CLOSED);
 	if (MUTANT(CLEAR_FIRST)) {
 		clear_portion(portion);
 		STEP(BULK_FREE_GROWN);

@@ -190,14 +190,12 @@ cache_refill(struct slabc_cache *k, int64_t deadline)
 int
 cache_lend(struct slabc_cache *k, int64_t deadline)
 {
+	uint32_t ask = k->is_single ? 1 : atomic_read(&k->lend_ask);
 	union proto_request request = refill_request(k, 0, 0);
-	uint32_t ask = atomic_read(&k->lend_ask);
 	union proto_reply reply;
 
-	/* One is waited for; who frees much gets more with it, as each request lends one. */
-	for (uint32_t i = 1; i < ask; i++)
-		session_post(k->c, PROTO_OP_REFILL, &request);
-	atomic_write(&k->lend_ask, ask * 2 < CLIENT_MAX_LEND ? ask * 2 : CLIENT_MAX_LEND);
+	request.refill.n_empty = ask;
+	atomic_write(&k->lend_ask, ask * 2 < CLIENT_MAX_ASK ? ask * 2 : CLIENT_MAX_ASK);
 	return session_call(k->c, PROTO_OP_REFILL, &request, &reply, deadline);
 }
 

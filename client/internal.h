@@ -36,7 +36,6 @@ enum {
 	CLIENT_MAX_DEFERRED = 64, /* frees that a thread's signal handlers may put off */
 	CLIENT_PORTION = 64,      /* objects that bulk calls treat at once */
 	CLIENT_MAX_ASK = 64,      /* sheaves of a refill */
-	CLIENT_MAX_LEND = 16,     /* empty sheaves asked for at once */
 	CLIENT_BELL_SHEAVES = 16, /* sheaves given back between two doorbells */
 	CLIENT_BELL_BYTES = 256 * 1024,
 	CLIENT_KEEP_BYTES = 1024 * 1024, /* in a process barn, before the program shows that it wants more */

@@ -280,7 +280,7 @@ run_ended(struct run *run, unsigned i, int status)
 	run->n_freed_by_killed = run->area->counters[0].n_freed;
 	printf("%scounter 0 was killed after %" PRIu64 " words of its own; a successor takes its rings\n", run->is_tty ? "\n" : "",
 		run->n_freed_by_killed);
-	/* order: GATE none - readers may see it late, and look again after AREA_WAIT_MS */
+	/* Relaxed: nothing comes with it; a reader that sees it late looks again after AREA_WAIT_MS. */
 	__atomic_store_n(&run->area->is_gated, 0, __ATOMIC_RELAXED);
 	for (unsigned r = 0; r < run->area->n_readers; r++)
 		bell_ring(&run->area->readers[r].room);
@@ -467,6 +467,7 @@ worker_main(const struct options *opt)
 {
 	struct role role = {.number = (unsigned)opt->number, .socket = opt->socket, .is_successor = strcmp(opt->role, "successor") == 0};
 	struct text text = {0};
+	int r;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	role.area = area_map((int)opt->memfd, opt->size_bytes);
@@ -479,7 +480,9 @@ worker_main(const struct options *opt)
 	if (text_load(&text, opt->files, opt->n_files) < 0)
 		return EXIT_FAILURE;
 	role.text = &text;
-	return reader_main(&role);
+	r = reader_main(&role);
+	free(text.bytes);
+	return r;
 }
 
 static int
@@ -534,6 +537,7 @@ int
 main(int argc, char **argv)
 {
 	struct options opt = {.n_words = 1000000, .n_readers = 3, .n_counters = 3};
+	int r;
 
 	if (options_parse(&opt, argc, argv) < 0) {
 		fprintf(stderr, "usage: pipeline [--readers=N] [--counters=M] [--words=W] [--kill-counter] [--socket=PATH] [FILE...]\n"
@@ -542,7 +546,13 @@ main(int argc, char **argv)
 	}
 	if (opt.role)
 		return worker_main(&opt);
-	if (opt.n_files == 0 && options_default_files(&opt) < 0)
+	if (opt.n_files > 0)
+		return parent_main(&opt);
+	if (options_default_files(&opt) < 0)
 		return EXIT_FAILURE;
-	return parent_main(&opt);
+	r = parent_main(&opt);
+	for (size_t i = 0; i < opt.n_files; i++)
+		free(opt.files[i]);
+	free(opt.files);
+	return r;
 }

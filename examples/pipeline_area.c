@@ -112,7 +112,8 @@ table_entry_of(struct area *a, struct table *t, uint64_t hash, const struct word
 	e->hash = hash;
 	e->text_off = text_off;
 	e->n_bytes = word->n_bytes;
-	/* order: TABLE_INDEX release - the entry is whole before it can be found; a successor, born after the kill, needs no acquire */
+	/* Release: the entry is whole before it can be found. Who else looks, a successor or the parent, does so after this process's end.
+	 */
 	__atomic_store_n(&t->index[slot], number + 1, __ATOMIC_RELEASE);
 	return e;
 }

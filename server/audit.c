@@ -175,7 +175,7 @@ judge(struct run *run, const struct suspect *s, uint64_t first_look_ns)
 	bool is_out = slab_get(run->arena, s->word) == SLAB_OUT;
 	bool is_unowned = (s->seen_word & WORD_LOW_MASK) == 0;
 
-	if (!is_out && !(seen & ~SEEN_STRANGE))
+	if (!is_out && !(seen & ~SEEN_STRANGE) && !(w & WORD_LOW_MASK))
 		return true;
 	if (!is_out || (seen & SEEN_STRANGE) || (seen & ~SEEN_STRANGE) >= 2) {
 		if (w != s->seen_word || !note_window(audit, first_look_ns))

@@ -3,9 +3,9 @@
  * Online audit (design.md, I7; tests/model/audit.pml): is each object of a cache in exactly one place?
  *
  * Under the cache's list_locks, so that no grant and no take-back of it runs: words, sheaves, words again.  An OUT object that is unowned at both
- * looks, in the same generation, and in no sheaf between them is lost; one that then lies in two sheaves, or in a sheaf while the ledger says
- * FREE or BARN or its word names somebody other than the sheaf's client, is doubled.  Both looks must lie nearer together than a generation takes
- * to come round; else it is looked at again, and in the end undecided.
+ * looks, in the same generation, and in no sheaf between them is lost.  Doubled is one that then lies in two sheaves, or in a sheaf while its word
+ * names somebody other than the sheaf's client, or of which the ledger says FREE or BARN while a sheaf has it or its word names somebody.  Both
+ * looks must lie nearer together than a generation takes to come round; else it is looked at again, and in the end undecided.
  */
 #ifndef SLAB_SERVER_AUDIT_H
 #define SLAB_SERVER_AUDIT_H

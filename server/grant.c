@@ -417,6 +417,27 @@ explain_shortage(const struct lending *l, char *why, size_t why_size)
 	return -ENOMEM;
 }
 
+/* Slots for objects to come. */
+static int
+lend_empty(struct session *session, struct cache *cache, uint32_t want, struct grant *grant, char *why, size_t why_size)
+{
+	do {
+		int32_t slot = session_slot_lend(session, cache, cache->capacity);
+
+		if (slot < 0 && grant->n_sheaves == 0) {
+			snprintf(why, why_size, "the session has lent all its %d sheaves", LAYOUT_MAX_SLOTS);
+			return slot;
+		}
+		if (slot < 0)
+			break;
+		atomic_write(&session_sheaf(session, (uint32_t)slot)->size, 0);
+		hand_out(session, cache, (uint32_t)slot, false, true);
+		grant->n_sheaves++;
+		grant->slot = (uint32_t)slot;
+	} while (grant->n_sheaves < want);
+	return 0;
+}
+
 int
 grant_refill(struct session *session, struct cache *cache, const struct grant_request *request, struct grant *grant, char *why,
 	size_t why_size)
@@ -439,6 +460,8 @@ grant_refill(struct session *session, struct cache *cache, const struct grant_re
 	l.fresh = to_app || share < (uint64_t)l.capacity * CARVE_MIN_SHEAVES ? (uint64_t)l.capacity * CARVE_MIN_SHEAVES : share;
 	*grant = (struct grant){0};
 	grant_flush(session, cache);
+	if (want == 0)
+		return lend_empty(session, cache, request->n_empty < MAX_SHEAVES ? request->n_empty : MAX_SHEAVES, grant, why, why_size);
 	do {
 		int32_t slot = session_slot_get(session, cache, l.capacity);
 		uint32_t n;
@@ -449,8 +472,8 @@ grant_refill(struct session *session, struct cache *cache, const struct grant_re
 		}
 		if (slot < 0)
 			break;
-		n = want ? fill(&l, (uint32_t)slot) : 0;
-		if (n < (to_app ? l.capacity : want ? 1 : 0)) {
+		n = fill(&l, (uint32_t)slot);
+		if (n < (to_app ? l.capacity : 1)) {
 			if (n)
 				grant_take_back(session, (uint32_t)slot, false);
 			session_slot_put(session, (uint32_t)slot);
@@ -458,7 +481,7 @@ grant_refill(struct session *session, struct cache *cache, const struct grant_re
 				return explain_shortage(&l, why, why_size);
 			break;
 		}
-		hand_out(session, cache, (uint32_t)slot, to_app, n == 0);
+		hand_out(session, cache, (uint32_t)slot, to_app, false);
 		grant->n_sheaves++;
 		grant->n_objects += n;
 		grant->slot = (uint32_t)slot;

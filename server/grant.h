@@ -19,7 +19,8 @@
 #include "server/session.h"
 
 struct grant_request {
-	uint32_t n_sheaves; /* 0: one slot without objects, for a thread that frees */
+	uint32_t n_sheaves;
+	uint32_t n_empty;   /* instead, if n_sheaves is 0: slots without objects, for threads that free */
 	uint32_t capacity;  /* 0: the cache's, sheaves go to the process barn; else one sheaf with so many objects, for the application */
 	uint32_t os_node;   /* where the client runs */
 };

@@ -226,7 +226,7 @@ static enum proto_status
 request_refill(struct request *q)
 {
 	const struct proto_refill_request *in = &q->in->refill;
-	const struct grant_request wish = {.n_sheaves = in->n_sheaves, .capacity = in->capacity, .os_node = in->node};
+	const struct grant_request wish = {.n_sheaves = in->n_sheaves, .n_empty = in->n_empty, .capacity = in->capacity, .os_node = in->node};
 	struct cache *cache;
 	enum proto_status status = begin_work(q, in->cache, &cache);
 	struct grant grant;

@@ -241,26 +241,12 @@ lend(struct session *session, uint32_t slot, const struct cache *cache, uint32_t
 }
 
 int32_t
-session_slot_get(struct session *session, struct cache *cache, uint32_t capacity)
+session_slot_lend(struct session *session, const struct cache *cache, uint32_t capacity)
 {
 	unsigned size = size_class((uint32_t)sheaf_bytes(capacity));
 	uint32_t bytes = (uint32_t)LAYOUT_SLOT_UNIT << size;
-	struct layout_slot *shown = session_slots(session);
 	uint32_t slot;
 
-	/* Bounded: a client that loops its list gets a new slot in the end. */
-	for (uint32_t tries = 0; capacity == cache->capacity && tries < session->n_slots; tries++) {
-		int32_t popped = barn_pop(&session_cache(session, cache->id)->empty, shown, session->n_slots);
-
-		if (popped < 0)
-			break;
-		if (session->slots[popped].cache != cache->id || session->slots[popped].capacity != capacity) {
-			session_fault(session, "a slot of another cache on its list of empty sheaves");
-			continue;
-		}
-		if (barn_take(&shown[popped], LAYOUT_HOLDER_BARN, LAYOUT_HOLDER_SLABD))
-			return popped;
-	}
 	if (session->free_slots[size]) {
 		slot = session->free_slots[size] - 1;
 		session->free_slots[size] = session->slots[slot].next;
@@ -277,6 +263,25 @@ session_slot_get(struct session *session, struct cache *cache, uint32_t capacity
 	session->n_slots++;
 	atomic_write(&session_head(session)->n_slots, session->n_slots);
 	return (int32_t)slot;
+}
+
+int32_t
+session_slot_get(struct session *session, const struct cache *cache, uint32_t capacity)
+{
+	struct layout_slot *shown = session_slots(session);
+
+	/* Bounded: a client that loops its list gets a new slot in the end. */
+	for (uint32_t tries = 0; capacity == cache->capacity && tries < session->n_slots; tries++) {
+		int32_t slot = barn_pop(&session_cache(session, cache->id)->empty, shown, session->n_slots);
+
+		if (slot < 0)
+			break;
+		if (session->slots[slot].cache != cache->id || session->slots[slot].capacity != capacity)
+			session_fault(session, "a slot of another cache on its list of empty sheaves");
+		else if (barn_take(&shown[slot], LAYOUT_HOLDER_BARN, LAYOUT_HOLDER_SLABD))
+			return slot;
+	}
+	return session_slot_lend(session, cache, capacity);
 }
 
 void

@@ -110,10 +110,11 @@ session_has_open(const struct session *session, uint32_t cache)
 void session_set_open(struct session *session, struct cache *cache, bool is_open);
 
 /*
- * An empty slot in slabd's hands for a sheaf of that capacity: one the client put on its list of empty ones, a free one, or a new one.
+ * An empty slot in slabd's hands for a sheaf of that capacity: a free one or a new one; _get first looks on the client's list of empty ones.
  * The slot, or -EDQUOT: the session has all its slots.  work held.
  */
-int32_t session_slot_get(struct session *session, struct cache *cache, uint32_t capacity);
+int32_t session_slot_lend(struct session *session, const struct cache *cache, uint32_t capacity);
+int32_t session_slot_get(struct session *session, const struct cache *cache, uint32_t capacity);
 
 /* The slot is in slabd's hands, and empty: it may be lent again for anything. work held. */
 void session_slot_put(struct session *session, uint32_t slot);

@@ -20,7 +20,7 @@
 
 enum { MAX_SHOWN_FAILURES = 40, MARK_SHIFT = 3, MARK_RING = 0xff };
 
-const char *const ghost_op_names[GHOST_OPS] = {"between calls", "open", "close", "alloc (bulk)", "alloc", "between calls", "free (bulk)", "free",
+const char *const ghost_op_names[GHOST_OPS] = {"between calls", "open", "close", "alloc (bulk)", "alloc", "ref_of", "free (bulk)", "free",
 	"between calls", "ref_of", "between calls", "adopt", "free of another's", "between calls"};
 
 /* What a lane's note says of an object of it. */
@@ -601,7 +601,6 @@ struct compare {
 	struct ghost_view *view;
 	const struct ghost *ghost;
 	uint32_t n_unknown[GHOST_MAX_LANES];
-	uint64_t n_named;
 };
 
 static void
@@ -615,7 +614,6 @@ compare_word(void *ctx, uint32_t cache, uint32_t place, uint32_t w)
 	(void)cache;
 	if (owner == 0)
 		return;
-	compare->n_named++;
 	while (lane < ghost->n_lanes && (ghost->lane[lane].client % GHOST_SLOTS != owner || ghost_now(&ghost->lane[lane])->op == GHOST_OPEN))
 		lane++;
 	if (m == MARK_RING || (lane < ghost->n_lanes && m == lane + 1))
@@ -631,7 +629,7 @@ compare_word(void *ctx, uint32_t cache, uint32_t place, uint32_t w)
 }
 
 void
-ghost_compare(struct ghost_view *view, const struct ghost *ghost, uint64_t *n_named, struct ghost_sums *sums)
+ghost_compare(struct ghost_view *view, const struct ghost *ghost, struct ghost_sums *sums)
 {
 	struct compare compare = {.view = view, .ghost = ghost};
 
@@ -642,5 +640,23 @@ ghost_compare(struct ghost_view *view, const struct ghost *ghost, uint64_t *n_na
 		for (uint32_t to = 0; to < ghost->n_lanes; to++)
 			compare_ring(view, ghost, from, to, sums);
 	walk_objects(view, compare_word, &compare);
-	*n_named = compare.n_named;
+}
+
+static void
+count_word(void *ctx, uint32_t cache, uint32_t place, uint32_t w)
+{
+	uint64_t *n_namedp = ctx;
+
+	(void)cache;
+	(void)place;
+	*n_namedp += word_owner(w) != 0;
+}
+
+uint64_t
+ghost_count_named(const struct ghost_view *view)
+{
+	uint64_t n_named = 0;
+
+	walk_objects(view, count_word, &n_named);
+	return n_named;
 }

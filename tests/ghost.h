@@ -27,9 +27,9 @@ enum {
 	GHOST_CACHES = 2,
 
 	GHOST_MAX_LANES = 16,
-	GHOST_MAX_HELD = 1024, /* objects of a cache in a lane */
+	GHOST_MAX_HELD = 320, /* objects of a cache in a lane */
 	GHOST_MAX_BATCH = 64,
-	GHOST_RING_ROOM = 256,
+	GHOST_RING_ROOM = 128,
 	GHOST_SLOTS = 16384, /* client slots */
 };
 
@@ -77,7 +77,7 @@ struct ghost_lane {
 	uint32_t client; /* slabc_client_id() */
 	uintptr_t base;  /* address of place 0 in the worker */
 	/* Where this lane's workers, dead ones too, spent their time. */
-	uint64_t ticks_inside, ticks, n_calls;
+	uint64_t ticks_inside, ticks, n_steps;
 	char error[256];
 	void *held[GHOST_CACHES][GHOST_MAX_HELD + GHOST_MAX_BATCH];
 };
@@ -224,7 +224,8 @@ void ghost_look(const struct ghost_view *view, int pid, uint32_t client, struct 
 void ghost_snapshot(struct ghost_view *view, const struct ghost *ghost, uint32_t lane, struct ghost_snapshot *snapshot);
 /* After slabd has reaped it, while the others run: compares, and takes what it left.  Completes the lane's ring. */
 void ghost_settle(struct ghost_view *view, struct ghost *ghost, uint32_t lane, const struct ghost_snapshot *snapshot, struct ghost_sums *sums);
-/* All workers stopped, the dead settled: every object of every lane and ring, and every named word.  n_named: living, dead. */
-void ghost_compare(struct ghost_view *view, const struct ghost *ghost, uint64_t *n_named, struct ghost_sums *sums);
+/* All workers stopped, the dead settled: every object of every lane and ring, and every word that names somebody. */
+void ghost_compare(struct ghost_view *view, const struct ghost *ghost, struct ghost_sums *sums);
+uint64_t ghost_count_named(const struct ghost_view *view);
 
 #endif

@@ -26,6 +26,7 @@ struct worker {
 	struct slabc_cache *k[GHOST_CACHES];
 	uint32_t index; /* of the lane */
 	uint64_t random;
+	uint64_t last; /* ticks up to which the lane's are counted */
 };
 
 uint64_t
@@ -44,6 +45,15 @@ below(struct worker *w, uint32_t n)
 	return (uint32_t)((ghost_random(&w->random) >> 32) * n >> 32);
 }
 
+/* Objects of a bulk call: 1 to GHOST_MAX_BATCH, half of them the most. */
+static uint32_t
+batch(struct worker *w)
+{
+	uint32_t n = below(w, 2 * GHOST_MAX_BATCH) + 1;
+
+	return n < GHOST_MAX_BATCH ? n : GHOST_MAX_BATCH;
+}
+
 static uint64_t
 ticks(void)
 {
@@ -57,10 +67,15 @@ ticks(void)
 #endif
 }
 
+/* A call, or a run of them, ends here. */
 static void
 inside(struct worker *w, uint64_t start)
 {
-	w->lane->ticks_inside += ticks() - start;
+	uint64_t now = ticks();
+
+	w->lane->ticks_inside += now - start;
+	w->lane->ticks += now - w->last;
+	w->last = now;
 }
 
 static void fail(struct worker *w, const char *format, ...) __attribute__((format(printf, 2, 3), noreturn));
@@ -130,19 +145,25 @@ stamp_of(void *p)
 }
 
 static void
-put_stamps(struct worker *w, void **pv, uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i++)
-		*stamp_of(pv[i]) = (struct ghost_stamp){.who = ghost_who(w->lane->client, ghost_place(w->lane, pv[i]))};
-}
-
-static void
 check_stamps(struct worker *w, void **pv, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
 		if (stamp_of(pv[i])->who != ghost_who(w->lane->client, ghost_place(w->lane, pv[i])))
 			fail(w, "an object of mine, place %u, has the stamp %016llx; I am client %u", ghost_place(w->lane, pv[i]),
 				(unsigned long long)stamp_of(pv[i])->who, w->lane->client);
+}
+
+static void
+make_refs(struct worker *w, void **pv, uint32_t n, slabc_ref *refs)
+{
+	uint64_t start = ticks();
+
+	for (uint32_t i = 0; i < n; i++)
+		refs[i] = slabc_ref_of(w->c, pv[i]);
+	inside(w, start);
+	for (uint32_t i = 0; i < n; i++)
+		if (!refs[i])
+			fail(w, "slabc_ref_of an object of mine: %s", slabc_last_error());
 }
 
 /* Allocation */
@@ -155,20 +176,27 @@ room(const struct worker *w, uint32_t cache, uint32_t n)
 	return n < left ? n : left;
 }
 
+/* Most are shared from the start. */
 static void
 stamp_new(struct worker *w, uint32_t cache, uint32_t first, uint32_t n)
 {
+	void **held = &w->lane->held[cache][first];
+	slabc_ref refs[GHOST_MAX_BATCH] = {0};
+
 	w->note.n_held[cache] += n;
 	w->note.n_allocated[cache] += n;
 	begin(w, GHOST_STAMP, cache, first, n);
-	put_stamps(w, &w->lane->held[cache][first], n);
+	if (below(w, 8))
+		make_refs(w, held, n, refs);
+	for (uint32_t i = 0; i < n; i++)
+		*stamp_of(held[i]) = (struct ghost_stamp){.who = ghost_who(w->lane->client, ghost_place(w->lane, held[i])), .ref = refs[i]};
 	idle(w);
 }
 
 static void
 do_alloc(struct worker *w, uint32_t cache)
 {
-	uint32_t first = w->note.n_held[cache], n = room(w, cache, 1 + below(w, GHOST_MAX_BATCH));
+	uint32_t first = w->note.n_held[cache], n = room(w, cache, batch(w));
 	uint64_t start;
 	int r;
 
@@ -201,7 +229,7 @@ do_alloc_each(struct worker *w, uint32_t cache, bool is_prefilled)
 	if (is_prefilled) {
 		sheaf = slabc_prefill(w->k[cache], 1 + below(w, n));
 		if (sheaf)
-			r = slabc_refill(w->k[cache], &sheaf, n + below(w, 40));
+			r = slabc_refill(w->k[cache], &sheaf, n + below(w, 28));
 		if (!sheaf || r < 0)
 			fail(w, "a prefilled sheaf of %u: %s", n, slabc_last_error());
 	}
@@ -281,18 +309,11 @@ static void
 share_window(struct worker *w, uint32_t cache, uint32_t first, uint32_t n, slabc_ref *refs)
 {
 	void **held = &w->lane->held[cache][first];
-	uint64_t start;
 
 	begin(w, GHOST_SHARE, cache, first, n);
-	start = ticks();
+	make_refs(w, held, n, refs);
 	for (uint32_t i = 0; i < n; i++)
-		refs[i] = slabc_ref_of(w->c, held[i]);
-	inside(w, start);
-	for (uint32_t i = 0; i < n; i++) {
-		if (!refs[i])
-			fail(w, "slabc_ref_of an object of mine: %s", slabc_last_error());
 		stamp_of(held[i])->ref = refs[i];
-	}
 	idle(w);
 }
 
@@ -573,25 +594,25 @@ do_reopen_cache(struct worker *w, uint32_t cache)
 static void
 do_one(struct worker *w, bool is_draining)
 {
-	uint32_t choice = below(w, 1000), cache = below(w, GHOST_CACHES);
+	uint32_t choice = below(w, 100000), cache = below(w, GHOST_CACHES);
 
-	if (choice < 300)
+	if (choice < 38000)
 		do_alloc(w, cache);
-	else if (choice < 580)
-		do_free(w, cache, 1 + below(w, GHOST_MAX_BATCH));
-	else if (choice < 620)
+	else if (choice < 74000)
+		do_free(w, cache, batch(w));
+	else if (choice < 76000)
 		do_alloc_each(w, cache, false);
-	else if (choice < 640)
+	else if (choice < 76100)
 		do_alloc_each(w, cache, true);
-	else if (choice < 690)
+	else if (choice < 78000)
 		do_free_each(w, cache);
-	else if (choice < 780)
+	else if (choice < 80000)
 		do_share(w, cache);
-	else if (choice < 840)
+	else if (choice < 92000)
 		do_look(w, cache);
-	else if (choice < 910 && !is_draining)
+	else if (choice < 95000 && !is_draining)
 		do_pass(w, cache);
-	else if (choice < 998)
+	else if (choice < 99999)
 		do_take(w);
 	else if (below(w, 8))
 		do_reopen_cache(w, cache);
@@ -605,18 +626,14 @@ void
 ghost_worker_run(struct ghost *ghost, uint32_t lane, const struct ghost_setup *setup, uint64_t seed)
 {
 	struct worker w = {.ghost = ghost, .lane = &ghost->lane[lane], .setup = setup, .index = lane, .random = seed | 1};
-	uint64_t last, now;
 	uint32_t phase;
 
 	w.note = *ghost_now(w.lane);
-	last = ticks();
+	w.last = ticks();
 	do_open(&w);
 	while ((phase = atomic_read_acquire(&ghost->phase)) != GHOST_PHASE_QUIT) {
 		do_one(&w, phase == GHOST_PHASE_DRAIN);
-		w.lane->n_calls++;
-		now = ticks();
-		w.lane->ticks += now - last;
-		last = now;
+		w.lane->n_steps++;
 		if (w.lane->phase != phase)
 			atomic_write_release(&w.lane->phase, phase);
 	}

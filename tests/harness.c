@@ -245,7 +245,8 @@ harness_start(struct harness *h, int *statusp, const char *arguments)
 	}
 	if (fd >= 0)
 		close(fd);
-	if (waitpid(h->slabd, &status, WNOHANG) == 0) {
+	/* Reaped above, or about to end. */
+	if (!EVENTUALLY(waitpid(h->slabd, &status, WNOHANG) != 0)) {
 		kill(h->slabd, SIGKILL);
 		waitpid(h->slabd, &status, 0);
 	}

@@ -18,7 +18,16 @@
 #include "server/slabd.h"
 #include "shm/step.h"
 
-enum { RIG_WAIT_S = 10, RIG_MAX_HELD = 64, RIG_SENTENCE_BYTES = 400 };
+enum {
+	RIG_WAIT_S = 10,
+	RIG_MAX_HELD = 64,
+	RIG_SENTENCE_BYTES = 400,
+	/* Objects of a page: the formula makes sheaves of smaller ones larger. */
+	RIG_OBJECT_BYTES = 4096,
+	RIG_SLAB_ORDER = 4,
+	RIG_SLAB_OBJECTS = 16,
+	RIG_CAPACITY = 8,
+};
 
 void rig_need(bool ok, const char *file, int line, const char *format, ...) __attribute__((format(printf, 4, 5)));
 void rig_holds(bool ok, const char *file, int line, const char *format, ...) __attribute__((format(printf, 4, 5)));
@@ -43,6 +52,14 @@ void rig_stop(void);
 /* Sessions and caches of the calling process, at stage's socket in a child. */
 struct slabc *rig_open(const char *socket);
 struct slabc_cache *rig_cache(struct slabc *c, const char *name, size_t size, const struct slabc_cache_options *options);
+/* The played stories' cache: slabs of RIG_SLAB_OBJECTS, sheaves of RIG_CAPACITY; as it is, or with other knobs. */
+struct slabc_cache_options rig_cache_options(uint32_t flags);
+struct slabc_cache *rig_open_with(struct slabc *s, const struct slabc_cache_options *o);
+struct slabc_cache *rig_open_cache(struct slabc *s, uint32_t flags);
+/* Calls that must succeed. */
+void *rig_get(struct slabc_cache *k);
+void rig_get_some(struct slabc_cache *k, uint32_t n, void **pv);
+slabc_ref rig_share(struct slabc *s, const void *p);
 /* Waits until so many sessions have ended. */
 void rig_wait_ended(uint64_t n);
 /* Runs play in a thread of its own and waits for it. */
@@ -58,7 +75,7 @@ bool rig_was_played(void);
 void rig_met(enum step step);
 enum step rig_first_unmet(void);
 
-/* What every object's place is, by walking the ledger, all sheaves and the node barns. */
+/* steps_account.c: what every object's place is, by walking the ledger, all sheaves and the node barns. */
 struct account {
 	uint32_t n_objects, n_free, n_barn, n_out;
 	uint32_t n_lost;       /* OUT, unowned, in no sheaf */
@@ -67,6 +84,7 @@ struct account {
 	uint32_t n_closing;    /* OUT, CLOSING */
 	uint32_t n_miscounted; /* slabs or barns that count wrongly */
 	char first[RIG_SENTENCE_BYTES]; /* about the first that is wrong */
+	char first_of_ledger[RIG_SENTENCE_BYTES]; /* and of those that no client may bring about: doubled, named, miscounted */
 };
 
 /* at_rest: under the locks, and everything counts.  Else at an instant of slabd's only loop, in which objects may well be OUT and nowhere. */
@@ -77,6 +95,9 @@ uint32_t account_of_client(uint32_t client, uint32_t *n_not_sharedp);
 void rig_judge(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same of the ledger alone: for clients that have spoiled objects of their own. */
 void rig_judge_ledger(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Does the holder have the object, and does slabd know? */
+void rig_judge_holder(const struct slabc_cache *k, const void *p, const char *story);
 
 /* The object at p, of c: what the ledger says, and its word. */
 uint32_t rig_place(const struct slabc *c, const void *p);
@@ -123,17 +144,12 @@ void stage_stop(void) __attribute__((noreturn));
 void stage_die(void);
 void stage_halt(void);
 
-/* steps_any.c: killed, or interrupted by a signal, at each step of each operation. */
-void it_killed_in_alloc(void);
-void it_killed_in_free(void);
-void it_killed_in_bulk_alloc(void);
-void it_killed_in_bulk_free(void);
-void it_killed_in_shared_free(void);
-void it_killed_in_foreign_free(void);
-void it_killed_in_adopt(void);
-void it_killed_in_flow(void);
-void it_killed_in_prefill(void);
-void it_killed_in_close(void);
-void it_signal_at_any_step(void);
+/* steps_claim.c: for actor_fork(): holds a sheaf's objects, has reached that, and then is killed in the free of one, which lies in its sheaf and is
+ * still named. */
+void owner_killed_in_free(struct stage *stage);
+
+/* The stories. */
+#define STORY(name, ...) void name(void);
+#include "tests/steps_stories.def"
 
 #endif

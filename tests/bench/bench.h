@@ -22,6 +22,7 @@ enum {
 	BENCH_SLOW_NS = 2000, /* a call longer than this was not on the fast path */
 	BENCH_LINE = 64,
 };
+#define BENCH_SECOND_NS UINT64_C(1000000000)
 
 enum bench_pattern {
 	BENCH_PAIR,     /* alloc, free */

@@ -11,7 +11,7 @@
  * the pipe's.
  */
 
-enum { PIPE_YIELD_EVERY = 256, PIPE_CLOCK_EVERY = 32 };
+enum { PIPE_YIELD_EVERY = 256, PIPE_CLOCK_EVERY = 32, PIPE_GONE_S = 20 };
 
 /* true: it has yielded, for slabd needs a CPU too, and both are ours. */
 static inline bool
@@ -82,7 +82,7 @@ pipe_consume(struct peer *p, struct bench_state *s, uint64_t until_ns)
 		if (head == tail && is_closed)
 			return tail - first;
 		if (head == tail) {
-			if (pipe_relax(&n_spins) && bench_now_ns() > until_ns + 10u * 1000000000u)
+			if (pipe_relax(&n_spins) && bench_now_ns() > until_ns + PIPE_GONE_S * BENCH_SECOND_NS)
 				bench_die("the producer is gone", ETIMEDOUT);
 			continue;
 		}

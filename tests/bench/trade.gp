@@ -33,26 +33,27 @@ set grid xtics ytics lt 1 lw 1 lc rgb "#d0d0d0"
 set key outside right top title "processes"
 set pointsize 1.2
 color(i) = i == 1 ? 0x0072b2 : i == 2 ? 0xd55e00 : i == 3 ? 0x009e73 : 0xcc79a7
-# Labels of each line on a side of their own.
-dx(i) = i == 1 ? 1.2 : i == 2 ? -1.4 : i == 3 ? 2.0 : 0
-dy(i) = i == 1 ? -0.9 : i == 2 ? 0.8 : i == 3 ? -0.5 : 1.0
-is_default(name) = name eq "default"
-# All lines begin at "none", in about one place.
-is_unlabelled(name, i) = name eq "none" && i > 1
+# Labels of each line on a side of their own; all lines begin at "none", whose labels stand left of it.
+dx(i) = i == 1 ? 1.4 : i == 2 ? -2.0 : i == 3 ? 2.0 : 0
+dy(i) = i == 1 ? -0.9 : i == 2 ? 0.3 : i == 3 ? -0.5 : 1.0
+is(name, at) = name eq at
+is_middle(name) = !is(name, "none") && !is(name, "default")
 
 do for [kind in "svg png"] {
 	if (kind eq "svg") {
 		label_font = ",9"
 		set terminal svg size 900,560 enhanced font "DejaVu Sans,12" background "#ffffff"
 	} else {
-		label_font = ",14"
+		label_font = ",12"
 		set terminal pngcairo size 1350,840 enhanced font "DejaVu Sans,18" background "#ffffff"
 	}
 	set output out.".".kind
 	plot for [i=1:words(processes)] file(i) using (kib($1)):2 with linespoints lw 2 pt 5 + 2 * (i - 1) lc rgb color(i) title word(processes, i), \
-		for [i=1:words(processes)] file(i) using (is_default(strcol(3)) || is_unlabelled(strcol(3), i) ? NaN : kib($1)):2:3 with labels offset dx(i), dy(i) font label_font \
-			tc rgb color(i) notitle, \
-		for [i=1:words(processes)] file(i) using (is_default(strcol(3)) ? kib($1) : NaN):2:3 with labels offset 0, 1.1 font label_font \
-			tc rgb color(i) notitle
+		for [i=1:words(processes)] file(i) using (is_middle(strcol(3)) ? kib($1) : NaN):2:3 with labels offset dx(i), dy(i) \
+			font label_font tc rgb color(i) notitle, \
+		for [i=1:words(processes)] file(i) using (is(strcol(3), "none") ? kib($1) : NaN):2:3 with labels right offset -1, (i - 2) * 0.8 \
+			font label_font tc rgb color(i) notitle, \
+		for [i=1:words(processes)] file(i) using (is(strcol(3), "default") ? kib($1) : NaN):2:3 with labels offset 0, 1.2 \
+			font label_font tc rgb color(i) notitle
 	unset output
 }

@@ -57,7 +57,7 @@ bench_now_ns(void)
 	struct timespec ts;
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+	return (uint64_t)ts.tv_sec * BENCH_SECOND_NS + (uint64_t)ts.tv_nsec;
 }
 
 _Noreturn void
@@ -130,7 +130,7 @@ worker_state(const struct worker *w)
 static void
 worker_wait(const struct worker *w, uint32_t go)
 {
-	uint64_t until_ns = bench_now_ns() + WAIT_S * 1000000000u;
+	uint64_t until_ns = bench_now_ns() + WAIT_S * BENCH_SECOND_NS;
 
 	/* order: GO acquire - pairs with bench_go() */
 	while (__atomic_load_n(&w->shared->go, __ATOMIC_ACQUIRE) < go) {
@@ -237,7 +237,7 @@ bench_wait(struct bench *b, uint32_t n_phases)
 static int
 bench_stop(struct bench *b, int r)
 {
-	uint64_t until_ns = bench_now_ns() + WAIT_S * 1000000000u;
+	uint64_t until_ns = bench_now_ns() + WAIT_S * BENCH_SECOND_NS;
 
 	for (unsigned i = 0; i < b->n_started; i++) {
 		struct worker *w = &b->workers[i];

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The online audit (design.md, I7): it finds what was planted, and nothing where nothing is, also while everybody works. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/harness.h"
+
+CU_pSuite it_audit_suite(void);
+
+static int
+slabctl_audit(struct harness *h, char *out, size_t size)
+{
+	char socket_argument[128], path[256];
+	char *argv[] = {path, socket_argument, (char[]){"audit"}, NULL};
+
+	snprintf(path, sizeof path, "%s", harness_path("SLABCTL"));
+	snprintf(socket_argument, sizeof socket_argument, "--socket=%s", h->socket);
+	return harness_run(argv, NULL, out, size);
+}
+
+/* An object that a client dropped from its sheaf without naming it is in no place: one is lost, and slabctl audit exits 1. */
+static void
+it_planted_loss_is_found(void)
+{
+	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k");
+	struct proto_audit_reply audit;
+	struct sheaf *sheaf;
+	char out[4096];
+	struct raw raw;
+	uint32_t place;
+
+	raw_attach(&raw, h->socket, "loses one");
+	sheaf = raw_sheaf(&raw, raw_prefill(&raw, raw_cache_open(&raw, "k", 64, 0), 10));
+	audit = harness_audit(h);
+	CHECK(audit.n_lost == 0 && audit.n_doubled == 0 && audit.n_undecided == 0);
+	CHECK(audit.n_out == 10 && audit.n_in_sheaves == 10);
+	CHECK(slabctl_audit(h, out, sizeof out) == 0);
+
+	place = sheaf->entry[sheaf->size - 1];
+	sheaf->size--;
+	audit = harness_audit(h);
+	CHECK(audit.n_lost == 1);
+	CHECK(audit.n_doubled == 0 && audit.n_undecided == 0);
+	CHECK(audit.n_in_sheaves == 9);
+	CHECK(audit.first_lost == place + 1ull);
+	CHECK(slabctl_audit(h, out, sizeof out) == 1);
+	CHECK(strstr(out, "n_lost") != NULL);
+	/* Put back, all is well. */
+	sheaf->size++;
+	CHECK(harness_audit(h).n_lost == 0);
+	raw_detach(&raw);
+	CHECK(EVENTUALLY(harness_audit(h).n_out == 0));
+}
+
+/* One entry written twice into a sheaf: that object is doubled, and the one it overwrote lost. */
+static void
+it_planted_double_is_found(void)
+{
+	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k");
+	struct proto_audit_reply audit;
+	struct sheaf *sheaf;
+	char out[4096];
+	struct raw raw;
+
+	raw_attach(&raw, h->socket, "doubles one");
+	sheaf = raw_sheaf(&raw, raw_prefill(&raw, raw_cache_open(&raw, "k", 64, 0), 10));
+	sheaf->entry[3] = sheaf->entry[7];
+	audit = harness_audit(h);
+	CHECK(audit.n_doubled == 1);
+	CHECK(audit.n_lost == 1);
+	CHECK(audit.first_doubled == sheaf->entry[7] + 1ull);
+	CHECK(slabctl_audit(h, out, sizeof out) == 1);
+	raw_detach(&raw);
+	/* What comes back is taken once, the second time is a fault. */
+	CHECK(EVENTUALLY(harness_status(h).n_sessions == 0));
+	audit = harness_audit(h);
+	CHECK(audit.n_doubled == 0);
+	CHECK(audit.n_lost == 1);
+	CHECK(harness_log_count(h, "'doubles one'): a sheaf entry that is not its to give back") == 1);
+}
+
+/* An object in a sheaf though its word names another client. */
+static void
+it_entry_that_another_holds_is_doubled(void)
+{
+	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k");
+	struct slabc *c = harness_open(h, "holds it");
+	struct slabc_cache *k = harness_open_cache(c, "k", 64, 0);
+	struct sheaf *sheaf;
+	struct raw raw;
+	slabc_ref ref = slabc_ref_of(c, slabc_alloc(k));
+	uint32_t kept;
+
+	raw_attach(&raw, h->socket, "claims it");
+	sheaf = raw_sheaf(&raw, raw_prefill(&raw, raw_cache_open(&raw, "k", 64, 0), 10));
+	kept = sheaf->entry[9];
+	sheaf->entry[9] = (uint32_t)ref;
+	CHECK(harness_audit(h).n_doubled == 1);
+	sheaf->entry[9] = kept;
+	CHECK(harness_audit(h).n_doubled == 0);
+	CHECK(slabc_valid(c, ref) == 1);
+	raw_detach(&raw);
+	slabc_close(c);
+}
+
+enum { N_WORKERS = 4, N_HAND = 64 };
+
+struct ring_task {
+	struct harness *h;
+	int in, out;
+	unsigned number;
+};
+
+/* Allocates and sends on; adopts or just frees what comes; until its pipe from the test ends. */
+static void
+pass_on(struct peer *me, void *arg)
+{
+	struct ring_task *task = arg;
+	struct slabc *c = harness_open(task->h, "worker");
+	struct slabc_cache *k[2] = {harness_open_cache(c, "plain", 64, 0), harness_open_cache(c, "reclaim", 256, SLABC_RECLAIM)};
+	unsigned seed = task->number, n_freed = 0;
+	char end;
+
+	fcntl(task->in, F_SETFL, O_NONBLOCK);
+	fcntl(task->out, F_SETFL, O_NONBLOCK);
+	fcntl(me->in, F_SETFL, O_NONBLOCK);
+	peer_tell(me, 'r');
+	while (read(me->in, &end, 1) != 1) {
+		slabc_ref refs[N_HAND];
+		ssize_t n;
+
+		for (int i = 0; i < N_HAND; i++) {
+			void *p = slabc_alloc(k[i % 2]), *q = slabc_alloc(k[i % 2]);
+
+			CHECK(p && q);
+			slabc_free(k[i % 2], q);
+			refs[i] = slabc_ref_of(c, p);
+			CHECK(refs[i] != 0);
+		}
+		/* A write of so much to a pipe is whole or not at all. */
+		if (write(task->out, refs, sizeof refs) != (ssize_t)sizeof refs)
+			for (int i = 0; i < N_HAND; i++)
+				CHECK(slabc_free_ref(c, refs[i]) == 0);
+		n = read(task->in, refs, sizeof refs);
+		CHECK(n == (ssize_t)sizeof refs || (n < 0 && errno == EAGAIN));
+		for (int i = 0; n > 0 && i < N_HAND; i++) {
+			if (rand_r(&seed) % 2)
+				CHECK(slabc_adopt(c, refs[i]) != NULL);
+			CHECK(slabc_free_ref(c, refs[i]) == 0);
+			n_freed++;
+		}
+	}
+	peer_put(me, &n_freed, sizeof n_freed);
+	fcntl(me->in, F_SETFL, 0);
+	peer_await(me, 'e');
+}
+
+/* Four processes allocate, pass and free for three seconds: every audit meanwhile finds nothing lost, nothing doubled; and at rest nothing undecided. */
+static void
+it_live_audit_finds_nothing(void)
+{
+	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k --threads=2");
+	unsigned n_audits = 0, n_undecided = 0, n_lost = 0, n_doubled = 0, n_all = 0;
+	struct ring_task tasks[N_WORKERS];
+	struct proto_audit_reply audit;
+	int pipes[N_WORKERS][2];
+	pid_t pids[N_WORKERS];
+	int64_t until;
+
+	for (int i = 0; i < N_WORKERS; i++)
+		REQUIRE(pipe2(pipes[i], O_CLOEXEC) == 0);
+	for (unsigned i = 0; i < N_WORKERS; i++) {
+		tasks[i] = (struct ring_task){h, pipes[i][0], pipes[(i + 1) % N_WORKERS][1], i};
+		pids[i] = harness_spawn(h, pass_on, &tasks[i]);
+	}
+	for (int i = 0; i < N_WORKERS; i++)
+		peer_await(harness_peer(h, pids[i]), 'r');
+	until = harness_now_ns() + 3000000000;
+	while (harness_now_ns() < until || (n_audits < 100 && harness_now_ns() < until + 20000000000)) {
+		audit = harness_audit(h);
+		n_lost += audit.n_lost != 0;
+		n_doubled += audit.n_doubled != 0;
+		n_undecided += audit.n_undecided != 0;
+		n_audits++;
+		harness_pause(); /* audits without a gap would keep the refills from the lists */
+	}
+	printf(" %u audits, %u of them with undecided objects ", n_audits, n_undecided);
+	CHECK(n_audits >= 100);
+	CHECK(n_lost == 0);
+	CHECK(n_doubled == 0);
+	for (int i = 0; i < N_WORKERS; i++)
+		peer_tell(harness_peer(h, pids[i]), 's');
+	for (int i = 0; i < N_WORKERS; i++) {
+		unsigned n_freed;
+
+		peer_get(harness_peer(h, pids[i]), &n_freed, sizeof n_freed);
+		n_all += n_freed;
+	}
+	CHECK(n_all > 10000);
+	audit = harness_audit(h);
+	CHECK(audit.n_lost == 0 && audit.n_doubled == 0 && audit.n_undecided == 0);
+	for (int i = 0; i < N_WORKERS; i++) {
+		peer_tell(harness_peer(h, pids[i]), 'e');
+		harness_join(h, pids[i]);
+		harness_wait_reaped(h, pids[i]);
+		close(pipes[i][0]);
+		close(pipes[i][1]);
+	}
+	audit = harness_audit(h);
+	CHECK(audit.n_lost == 0 && audit.n_doubled == 0 && audit.n_undecided == 0);
+	CHECK(harness_audit_cache(h, "reclaim").n_out == 0);
+	CHECK(harness_status(h).n_faults == 0);
+}
+
+CU_pSuite
+it_audit_suite(void)
+{
+	CU_pSuite suite = harness_suite("audit");
+
+	CU_ADD_TEST(suite, it_planted_loss_is_found);
+	CU_ADD_TEST(suite, it_planted_double_is_found);
+	CU_ADD_TEST(suite, it_entry_that_another_holds_is_doubled);
+	CU_ADD_TEST(suite, it_live_audit_finds_nothing);
+	return suite;
+}
