@@ -87,9 +87,9 @@ $(B)/%.o: %.c
 
 # Tests. One binary a kind; check.sh runs them and adds up what they say.
 
-UNIT_SRC = tests/unit_main.c $(filter-out tests/test_mutants.c,$(wildcard tests/test_*.c))
-IT_SRC = tests/it_main.c tests/harness.c $(filter-out tests/it_main.c,$(wildcard tests/it_*.c))
-STRESS_SRC = tests/stress_kill.c
+UNIT_SRC = tests/unit_main.c tests/skip.c $(filter-out tests/test_mutants.c,$(wildcard tests/test_*.c))
+IT_SRC = tests/it_main.c tests/skip.c $(wildcard tests/harness*.c) $(filter-out tests/it_main.c,$(wildcard tests/it_*.c))
+STRESS_SRC = tests/stress_kill.c $(wildcard tests/ghost*.c)
 TEST_LIBS = -lcunit
 ALL_OBJ = $(SERVER_OBJ) $(CLIENT_OBJ) $(PROTO_OBJ) $(SHM_OBJ)
 SO_LINK = -L$(B) -lslabclient -Wl,-rpath,'$$ORIGIN/..'
@@ -107,7 +107,7 @@ $(B)/tests/steady: $(B)/tests/steady.o $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
 
 # Built with SLAB_STEPS (shm/step.h), everything in one program.
-$(B)/tests/test_mutants: $(B)/tests/test_mutants.o $(B)/shm/step.o $(ALL_OBJ)
+$(B)/tests/test_mutants: $(call obj,tests/test_mutants.c $(wildcard tests/steps_*.c)) $(B)/shm/step.o $(ALL_OBJ)
 	$(CC) $(LD_ALL) -o $@ $^ $(SERVER_LIBS) $(TEST_LIBS)
 
 test-programs: all $(B)/tests/unit $(B)/tests/it $(B)/tests/stress_kill $(B)/tests/steady

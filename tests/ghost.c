@@ -18,10 +18,10 @@
 #include "shm/sheaf.h"
 #include "shm/word.h"
 
-enum { MAX_SHOWN_FAILURES = 40, MARK_SHIFT = 3, MARK_RING = 0xff };
+enum { MAX_SHOWN_FAILURES = 40, MARK_SHIFT = 2, MARK_RING = 0xff };
 
 const char *const ghost_op_names[GHOST_OPS] = {"between calls", "open", "close", "alloc (bulk)", "alloc", "ref_of", "free (bulk)", "free",
-	"between calls", "ref_of", "between calls", "adopt", "free of another's", "between calls"};
+	"between calls", "ref_of", "deref, valid, adopt own", "between calls", "adopt", "free of another's", "between calls"};
 
 /* What a lane's note says of an object of it. */
 enum fate { FATE_HELD, FATE_MAYBE, FATE_GONE };
@@ -249,7 +249,7 @@ fate_of(const struct ghost *ghost, const struct ghost_note *note, uint32_t progr
 {
 	if (note->op == GHOST_CLOSE && cache == GHOST_RECLAIM)
 		return FATE_MAYBE;
-	if (note->cache != cache || i < note->first || i >= (uint32_t)note->first + note->n)
+	if (note->cache != cache || i < note->first || i >= note->first + note->n)
 		return FATE_HELD;
 	switch (note->op) {
 	case GHOST_FREE:

@@ -27,7 +27,7 @@ enum {
 	GHOST_CACHES = 2,
 
 	GHOST_MAX_LANES = 16,
-	GHOST_MAX_HELD = 320, /* objects of a cache in a lane */
+	GHOST_MAX_HELD = 256, /* objects of a cache in a lane */
 	GHOST_MAX_BATCH = 64,
 	GHOST_RING_ROOM = 128,
 	GHOST_SLOTS = 16384, /* client slots */
@@ -47,6 +47,7 @@ enum ghost_op {
 	GHOST_FREE_EACH,  /* gone below `progress`; held or gone at it; held above */
 	GHOST_GAP,        /* gone; the last ones of the lane are being moved into their place */
 	GHOST_SHARE,      /* held, perhaps without the reference in its stamp */
+	GHOST_LOOK,       /* held */
 	GHOST_PASS,       /* held if the ring's head is still `at`, else in the ring */
 	GHOST_ADOPT,      /* in the ring, and perhaps named by the lane */
 	GHOST_CONSUME,    /* in the ring, or gone */
@@ -55,14 +56,11 @@ enum ghost_op {
 };
 extern const char *const ghost_op_names[GHOST_OPS];
 
+/* Only of uint32_t: see ghost_commit(). */
 struct ghost_note {
 	uint32_t n_held[GHOST_CACHES];
-	uint8_t op;
-	uint8_t cache;
-	uint8_t from, to; /* the ring */
-	uint16_t first;
-	uint16_t n;
-	uint32_t at;
+	uint32_t op, cache, first, n;
+	uint32_t from, to, at; /* the ring */
 	/* By this worker so far: allocated; freed, whoever allocated them; found to have been reclaimed. */
 	uint32_t n_allocated[GHOST_CACHES];
 	uint32_t n_freed[GHOST_CACHES];
@@ -133,8 +131,12 @@ static inline void
 ghost_commit(struct ghost_lane *lane, const struct ghost_note *note)
 {
 	uint32_t next = !lane->now;
+	uint32_t *to = (uint32_t *)&lane->note[next];
+	const uint32_t *from = (const uint32_t *)note;
 
-	lane->note[next] = *note;
+	/* Field by field: a wide copy of what was just written in parts stalls the processor. */
+	for (uint32_t i = 0; i < sizeof *note / sizeof *to; i++)
+		__atomic_store_n(&to[i], from[i], __ATOMIC_RELAXED);
 	__atomic_store_n(&lane->now, next, __ATOMIC_RELEASE);
 }
 
@@ -175,7 +177,7 @@ struct ghost_view {
 	struct slabc *c; /* the comparing process's own session, with which it adopts and frees */
 	struct slabc_cache *k[GHOST_CACHES];
 	uint32_t client;
-	/* By place, in units of 64 bytes: which lane says it is there. */
+	/* By place, in units of 32 bytes: which lane says it is there. */
 	uint8_t *mark;
 	/* Failures so far. */
 	uint64_t n_failures;

@@ -245,11 +245,17 @@ hugepages_put_back(void)
 	pool.pid = 0;
 }
 
+static bool
+pool_set(unsigned n)
+{
+	long n_others = number_read(HUGE_DIR "nr_hugepages") - (long)hugepages_free();
+
+	return number_write(HUGE_DIR "nr_hugepages", n_others + (long)n) && hugepages_free() == n;
+}
+
 bool
 hugepages_take(unsigned n)
 {
-	long n_others;
-
 	if (geteuid() != 0) {
 		skip("only root may set vm.nr_hugepages");
 		return false;
@@ -268,9 +274,8 @@ hugepages_take(unsigned n)
 			atexit(hugepages_put_back);
 		pool.has_atexit = true;
 	}
-	n_others = number_read(HUGE_DIR "nr_hugepages") - (long)hugepages_free();
-	if (number_read(HUGE_DIR "nr_overcommit_hugepages") == 0 && number_write(HUGE_DIR "nr_hugepages", n_others + (long)n) &&
-		hugepages_free() == n)
+	/* Programs that do not know of the lock take and give pages too: try again for a while. */
+	if (number_read(HUGE_DIR "nr_overcommit_hugepages") == 0 && EVENTUALLY(pool_set(n)))
 		return true;
 	hugepages_put_back();
 	skip("cannot set the pool of huge pages to %u free ones", n);

@@ -499,7 +499,6 @@ flood(struct peer *me, void *arg)
 	int length;
 
 	raw_attach(&raw, h->socket, "never reads");
-	request.refill.cache = raw_cache_open(&raw, "k", 64, 0);
 	length = proto_pack_request(packet, sizeof packet, PROTO_OP_STATUS, 3, &request);
 	peer_tell(me, 'f');
 	/* Blocks as soon as slabd no longer reads it. */

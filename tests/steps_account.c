@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The account: where each object is, by walking the ledger, every sheaf and the node barns, without a line of server/audit.c; and the sentences that
- * are made of it.
+ * The account: where each object is, by walking the ledger, every sheaf and the node barns, without a line of server/audit.c; and the
+ * sentences that are made of it.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -38,8 +38,7 @@ rig_word(const struct slabc_cache *k, const void *p)
 static uint8_t in_sheaves[MAX_WORDS], in_barns[MAX_WORDS];
 static uint8_t is_strange[MAX_WORDS];
 
-static void
-wrong(struct account *a, uint32_t *counter, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void wrong(struct account *a, uint32_t *counter, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 static void
 wrong(struct account *a, uint32_t *counter, const char *format, ...)
@@ -128,7 +127,8 @@ judge_object(struct account *a, uint32_t place, uint32_t word, bool at_rest)
 	if (state == SLAB_OUT && (w & WORD_OWNER_MASK) && word_state(w) == WORD_CLOSING)
 		wrong(a, &a->n_closing, "place %#x is left CLOSING by client %u", place, word_owner(w));
 	if (in_barns[word] != (state == SLAB_BARN))
-		wrong(a, &a->n_miscounted, "place %#x is %s in the ledger and %u times in the node barn", place, names[state], in_barns[word]);
+		wrong(a, &a->n_miscounted, "place %#x is %s in the ledger and %u times in the node barn", place, names[state],
+			in_barns[word]);
 }
 
 static void
@@ -229,8 +229,8 @@ rig_judge(const char *format, ...)
 	va_end(args);
 	account_take(&a, true);
 	NEED(audit_run(rig.arena, NULL, &audit) == 0, "the audit fails");
-	HOLDS(audit.n_lost == 0 && audit.n_doubled == 0, "%s: audit says %llu lost, %llu doubled; %s", story, (unsigned long long)audit.n_lost,
-		(unsigned long long)audit.n_doubled, a.first);
+	HOLDS(audit.n_lost == 0 && audit.n_doubled == 0, "%s: audit says %llu lost, %llu doubled; %s", story,
+		(unsigned long long)audit.n_lost, (unsigned long long)audit.n_doubled, a.first);
 	HOLDS(!a.first[0], "%s: %s", story, a.first);
 	HOLDS(audit.n_undecided == 0, "%s: audit says %llu undecided", story, (unsigned long long)audit.n_undecided);
 }
@@ -256,4 +256,3 @@ rig_judge_holder(const struct slabc_cache *k, const void *p, const char *story)
 	HOLDS(word_owner(rig_word(k, p)) == k->v.me, "%s: an object's word names client %u, not client %u, which holds it", story,
 		word_owner(rig_word(k, p)), k->v.me);
 }
-

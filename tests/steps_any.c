@@ -2,9 +2,9 @@
 /*
  * Killed, or interrupted by a signal, at each step of each operation.
  *
- * An operation is played again and again: in the i-th run its client is killed at the i-th STEP() it comes to, until a run comes to its end.  Each
- * run has a slabd and a client of its own, in caches of each kind.  Afterwards each object is in exactly one place, what the dead held is free or
- * an orphan, and a survivor allocates from all that came back without meeting an object twice.
+ * An operation is played again and again: in the i-th run its client is killed at the i-th STEP() it comes to, until a run comes to its
+ * end.  Each run has a slabd and a client of its own, in caches of each kind.  Afterwards each object is in exactly one place, what the
+ * dead held is free or an orphan, and a survivor allocates from all that came back without meeting an object twice.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -392,7 +392,7 @@ it_killed_in_close(void)
 /* Signals: the handler allocates and frees at the i-th step of the operation that it interrupts. */
 
 static struct {
-	struct crew crew;  /* what the handler's application holds */
+	struct crew crew; /* what the handler's application holds */
 	struct stage stage;
 	pthread_t thread;
 	uint32_t n_signals;

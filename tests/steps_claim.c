@@ -9,7 +9,7 @@
 #include "tests/steps_rig.h"
 
 static struct slabc *b, *c;
-static struct slabc_cache *bk, *ck;
+static struct slabc_cache *bk;
 static slabc_ref the_ref;
 static void *adopted;
 
@@ -221,7 +221,8 @@ it_free_closes_first(void)
 		slabc_free(bk, adopted);
 	actor_kill(&owner);
 	rig_wait_ended(1);
-	rig_judge("%s while its owner was freeing it, then the owner died", adopted ? "an object was adopted and freed" : "adoption was tried");
+	rig_judge("%s while its owner was freeing it, then the owner died",
+		adopted ? "an object was adopted and freed" : "adoption was tried");
 	HOLDS(!adopted, "an object was adopted while its owner was freeing it");
 	slabc_close(b);
 	actor_free(&owner);
@@ -270,7 +271,6 @@ three_clients(void)
 	c = rig_open(rig.socket);
 	ak = rig_open_cache(a, 0);
 	bk = rig_open_cache(b, 0);
-	ck = rig_open_cache(c, 0);
 	the_ref = rig_share(a, rig_get(ak));
 	rig_get(bk);
 	return a;
@@ -364,7 +364,8 @@ it_old_reference_frees_nothing(void)
 	the_ref = rig_share(a, q);
 	rig_get(bk);
 	r = slabc_free_ref(b, old);
-	HOLDS(r == -ESTALE, "a free by an old reference says %s", r ? strerror(-r) : "success, and freed what its owner had allocated since");
+	HOLDS(r == -ESTALE, "a free by an old reference says %s",
+		r ? strerror(-r) : "success, and freed what its owner had allocated since");
 	rig_judge_holder(ak, q, "a free by an old reference");
 	HOLDS(slabc_valid(a, the_ref), "a free by an old reference hit a later life");
 	rig_judge("a free by an old reference");
@@ -405,8 +406,8 @@ it_sheaf_is_clear_when_it_changes_hands(void)
 	rig_judge("a thread allocated while another one freed in bulk");
 	for (int i = 0; i < RIG_CAPACITY / 2; i++)
 		rig_judge_holder(bk, second_thread_has[i], "a thread allocated while another one freed in bulk");
-	HOLDS(bk->shown->n_dropped == 0, "a thread was handed %llu objects that were being freed", (unsigned long long)bk->shown->n_dropped);
+	HOLDS(bk->shown->n_dropped == 0, "a thread was handed %llu objects that were being freed",
+		(unsigned long long)bk->shown->n_dropped);
 	slabc_close(b);
 	rig_stop();
 }
-

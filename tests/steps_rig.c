@@ -17,7 +17,6 @@
 
 #include <CUnit/CUnit.h>
 
-
 int rig_report_fd = -1;
 struct rig rig;
 
@@ -265,7 +264,8 @@ void
 rig_wait_ended(uint64_t n)
 {
 	for (int i = 0; atomic_read_acquire(&rig.arena->n_dead) < n; i++) {
-		NEED(i < RIG_WAIT_S * 5000, "%llu sessions have ended, not %llu", (unsigned long long)rig.arena->n_dead, (unsigned long long)n);
+		NEED(i < RIG_WAIT_S * 5000, "%llu sessions have ended, not %llu", (unsigned long long)rig.arena->n_dead,
+			(unsigned long long)n);
 		usleep(200);
 	}
 }

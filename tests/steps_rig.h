@@ -2,9 +2,9 @@
 /*
  * The rig of test_mutants: slabd in a thread of this process, clients here or in forked children, and steps at which something is played.
  *
- * NEED() is about the play itself: what fails there could not be played, and the process ends with 2.  HOLDS() is what slabd promises: what fails
- * there is a fault in the unmutated program (a CUnit failure) and what a mutant must come to (its process ends with 1).
- * Only the main thread judges.
+ * NEED() is about the play itself: what fails there could not be played, and the process ends with 2.  HOLDS() is what slabd promises: what
+ * fails there is a fault in the unmutated program (a CUnit failure) and what a mutant must come to (its process ends with 1). Only the main
+ * thread judges.
  */
 #ifndef SLAB_TESTS_STEPS_RIG_H
 #define SLAB_TESTS_STEPS_RIG_H
@@ -78,16 +78,16 @@ enum step rig_first_unmet(void);
 /* steps_account.c: what every object's place is, by walking the ledger, all sheaves and the node barns. */
 struct account {
 	uint32_t n_objects, n_free, n_barn, n_out;
-	uint32_t n_lost;       /* OUT, unowned, in no sheaf */
-	uint32_t n_doubled;    /* in two places */
-	uint32_t n_named;      /* FREE or BARN, and its word names somebody */
-	uint32_t n_closing;    /* OUT, CLOSING */
-	uint32_t n_miscounted; /* slabs or barns that count wrongly */
-	char first[RIG_SENTENCE_BYTES]; /* about the first that is wrong */
+	uint32_t n_lost;                          /* OUT, unowned, in no sheaf */
+	uint32_t n_doubled;                       /* in two places */
+	uint32_t n_named;                         /* FREE or BARN, and its word names somebody */
+	uint32_t n_closing;                       /* OUT, CLOSING */
+	uint32_t n_miscounted;                    /* slabs or barns that count wrongly */
+	char first[RIG_SENTENCE_BYTES];           /* about the first that is wrong */
 	char first_of_ledger[RIG_SENTENCE_BYTES]; /* and of those that no client may bring about: doubled, named, miscounted */
 };
 
-/* at_rest: under the locks, and everything counts.  Else at an instant of slabd's only loop, in which objects may well be OUT and nowhere. */
+/* at_rest: under the locks, and everything counts.  Else at an instant of slabd's only loop, when objects may well be OUT and nowhere. */
 void account_take(struct account *a, bool at_rest);
 /* Objects that are OUT and whose word names the client. */
 uint32_t account_of_client(uint32_t client, uint32_t *n_not_sharedp);
@@ -144,8 +144,8 @@ void stage_stop(void) __attribute__((noreturn));
 void stage_die(void);
 void stage_halt(void);
 
-/* steps_claim.c: for actor_fork(): holds a sheaf's objects, has reached that, and then is killed in the free of one, which lies in its sheaf and is
- * still named. */
+/* steps_claim.c: for actor_fork(): holds a sheaf's objects, has reached that, and then is killed in the free of one, which lies in its
+ * sheaf and is still named. */
 void owner_killed_in_free(struct stage *stage);
 
 /* The stories. */

@@ -135,8 +135,8 @@ judge_beside(enum step step)
 	NEED(rig_was_played(), "slabd was not at %s", step_names[step]);
 	if (has_auditor)
 		NEED(pthread_join(auditor, NULL) == 0, "no auditor");
-	HOLDS(beside.n_lost == 0 && beside.n_doubled == 0, "audit beside slabd at %s says %llu lost, %llu doubled, and none is", step_names[step],
-		(unsigned long long)beside.n_lost, (unsigned long long)beside.n_doubled);
+	HOLDS(beside.n_lost == 0 && beside.n_doubled == 0, "audit beside slabd at %s says %llu lost, %llu doubled, and none is",
+		step_names[step], (unsigned long long)beside.n_lost, (unsigned long long)beside.n_doubled);
 	HOLDS(has_auditor, "the audit ran while slabd was at %s", step_names[step]);
 }
 
@@ -397,8 +397,8 @@ it_generation_outlives_its_slab(void)
 	NEED(rig.arena->page_map[page].incarnation == incarnation, "the incarnation has not come round");
 	rig_share(b, p);
 	judge_stale(bk, p, old, "a page that came round to its old incarnation");
-	HOLDS(word_generation(rig_word(bk, p)) == generation + INCARNATIONS, "the generation went from %u to %u in %d allocations", generation,
-		word_generation(rig_word(bk, p)), INCARNATIONS);
+	HOLDS(word_generation(rig_word(bk, p)) == generation + INCARNATIONS, "the generation went from %u to %u in %d allocations",
+		generation, word_generation(rig_word(bk, p)), INCARNATIONS);
 	slabc_close(b);
 	rig_stop();
 }
@@ -427,4 +427,3 @@ it_page_in_another_life_is_stale(void)
 	slabc_close(b);
 	rig_stop();
 }
-

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each rule of design.md, section 5, that has a mutant: played in C, unmutated and broken (tests/model has the proofs, shm/step.h the names).
+ * Each rule of design.md, section 5, that has a mutant, played in C: kept, and broken (tests/model has the proofs, shm/step.h the names).
  *
  *   test_mutants                 every story, unmutated, under CUnit: all must pass
  *   test_mutants --mutant=NAME   the stories that are to notice NAME, each in a process of its own.  One line a story:
- *                                "NAME caught by STORY: what was seen", or MISSED, or CRASHED.  Exit status 1 if all caught it, 0 if one missed
- *                                it, 2 if one crashed or could not be played
+ *                                "NAME caught by STORY: what was seen", or MISSED, or CRASHED
+ *                                exit status 1: all caught it; 0: one missed it; 2: one crashed or could not be played
  *   test_mutants --story=NAME    one story, unmutated
  *   test_mutants --list          the mutants
  *
- * No interleaving is hoped for: at a step (shm/step.h) the other party acts, in a thread of its own, or a child is killed or left standing there.
+ * No interleaving is hoped for: at a step (shm/step.h) the other party acts, in a thread of its own, or a child is killed or left there.
  */
 #include <errno.h>
 #include <signal.h>
@@ -85,7 +85,7 @@ play_broken(const struct story *story, enum mutant mutant)
 	close(report[0]);
 	seen[n > 0 ? n : 0] = '\0';
 	seen[strcspn(seen, "\n")] = '\0';
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 1) {
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 1 && seen[0]) {
 		printf("%s caught by %s: %s\n", name, story->name, seen);
 		return 1;
 	}
@@ -161,4 +161,3 @@ main(int argc, char **argv)
 	alarm(2 * MUTANT_S);
 	return play_unmutated(argc == 2 ? argv[1] + 8 : NULL);
 }
-

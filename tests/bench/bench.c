@@ -122,6 +122,9 @@ option_set(struct bench_options *opt, int letter, const char *text)
 	case 't':
 		opt->seconds = strtod(text, NULL);
 		return 0;
+	case 'W':
+		opt->warm_up = strtod(text, NULL);
+		return 0;
 	case 'c':
 		return knob_of(text, &opt->capacity);
 	case 'o':
@@ -153,9 +156,10 @@ static int
 options_parse(struct bench_options *opt, int argc, char **argv)
 {
 	static const struct option longs[] = {{"peer", 1, NULL, 'p'}, {"peer-name", 1, NULL, 'n'}, {"pattern", 1, NULL, 'a'},
-		{"processes", 1, NULL, 'w'}, {"seconds", 1, NULL, 't'}, {"capacity", 1, NULL, 'c'}, {"socket", 1, NULL, 's'},
-		{"slabctl", 1, NULL, 'l'}, {"cache", 1, NULL, 'k'}, {"trade", 0, NULL, 'T'}, {"object-bytes", 1, NULL, 'o'},
-		{"max-cached", 1, NULL, 'm'}, {"barn-full", 1, NULL, 'b'}, {"columns", 0, NULL, 'C'}, {NULL, 0, NULL, 0}};
+		{"processes", 1, NULL, 'w'}, {"seconds", 1, NULL, 't'}, {"warm-up", 1, NULL, 'W'}, {"capacity", 1, NULL, 'c'},
+		{"socket", 1, NULL, 's'}, {"slabctl", 1, NULL, 'l'}, {"cache", 1, NULL, 'k'}, {"trade", 0, NULL, 'T'},
+		{"object-bytes", 1, NULL, 'o'}, {"max-cached", 1, NULL, 'm'}, {"barn-full", 1, NULL, 'b'}, {"columns", 0, NULL, 'C'},
+		{NULL, 0, NULL, 0}};
 	bool is_columns = false;
 	int letter, r = 0;
 
@@ -169,7 +173,8 @@ options_parse(struct bench_options *opt, int argc, char **argv)
 		puts(opt->is_trade ? trade_columns : columns);
 		exit(EXIT_SUCCESS);
 	}
-	if (r < 0 || optind != argc || opt->n_workers < 1 || opt->n_workers > BENCH_MAX_WORKERS || !(opt->seconds > 0))
+	if (r < 0 || optind != argc || opt->n_workers < 1 || opt->n_workers > BENCH_MAX_WORKERS || !(opt->seconds > 0) ||
+		!(opt->warm_up > 0))
 		return -EINVAL;
 	/* An object has a first word, and a pipe two ends. */
 	if (opt->object_bytes < sizeof(uint64_t) || (opt->pattern == BENCH_PIPE && opt->n_workers % 2 != 0))
@@ -180,14 +185,15 @@ options_parse(struct bench_options *opt, int argc, char **argv)
 int
 main(int argc, char **argv)
 {
-	struct bench_options opt = {.peer = "slabd", .n_workers = 1, .seconds = 0.5, .cache = "bench", .object_bytes = BENCH_OBJECT_BYTES};
+	struct bench_options opt = {
+		.peer = "slabd", .n_workers = 1, .seconds = 0.5, .warm_up = 0.5, .cache = "bench", .object_bytes = BENCH_OBJECT_BYTES};
 	struct bench_result result = {0};
 	const struct peer_ops *ops;
 
 	if (options_parse(&opt, argc, argv) < 0) {
 		fprintf(stderr,
 			"usage: bench [--peer=slabd|malloc] [--peer-name=NAME] [--pattern=pair|batch1k|batch64k|random4k|pipe|mixed]\n"
-			"             [--processes=1..64 (pipe: even)] [--seconds=0.5] [--socket=PATH]\n"
+			"             [--processes=1..64 (pipe: even)] [--seconds=0.5] [--warm-up=0.5] [--socket=PATH]\n"
 			"             [--slabctl=PATH] [--cache=NAME] [--trade] [--columns]\n"
 			"             slabd: [--object-bytes=256] [--capacity=N|none] [--max-cached=BYTES] [--barn-full=N|none]\n");
 		return 2;

@@ -39,6 +39,7 @@ struct bench_options {
 	const char *peer_name; /* in the output: which malloc it is */
 	enum bench_pattern pattern;
 	unsigned n_workers;
+	double warm_up; /* seconds: slabd learns how much a client needs */
 	double seconds;
 	uint32_t object_bytes; /* slabd only */
 	uint32_t capacity;     /* of a sheaf; 0: by formula; SLABC_SHEAVES_NONE */

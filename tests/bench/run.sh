@@ -5,7 +5,7 @@
 #
 # The malloc peers share nothing between processes (their pipe has threads at its ends): they are the yardstick, not rivals.
 # Absolute times of a shared machine mean little; read the ratios. Environment: SLABD, SLABCTL, BENCH, OUT, HUGE_PAGES (slabd.sh), and
-#   RUNS=5 (at least 3)   SECONDS_PER_RUN=0.5   PATTERNS   PROCESSES   TCMALLOC=libtcmalloc_minimal.so.4   STRICT=1: a figure missed is a failure
+#   RUNS=5 (at least 3)   SECONDS_PER_RUN=0.5   WARM_UP=0.5   PATTERNS   PROCESSES   TCMALLOC=libtcmalloc_minimal.so.4   STRICT=1: a figure missed is a failure
 set -u
 
 here=$(dirname "$0")
@@ -14,6 +14,7 @@ here=$(dirname "$0")
 
 : "${RUNS:=5}"
 : "${SECONDS_PER_RUN:=0.5}"
+: "${WARM_UP:=0.5}"
 : "${PATTERNS:=pair batch1k batch64k random4k pipe}"
 : "${PROCESSES:=1 2 4}"
 : "${TCMALLOC:=libtcmalloc_minimal.so.4}"
@@ -37,10 +38,10 @@ measure() {
 	case $1 in
 	# A cache for each pattern and number: what one leaves idle is not the next one's.
 	slabd) "$BENCH" --peer=slabd --socket="$socket" --slabctl="$SLABCTL" --cache="bench.$2.$3" \
-		--pattern="$2" --processes="$3" --seconds="$SECONDS_PER_RUN" ;;
-	glibc) "$BENCH" --peer=malloc --peer-name=glibc --pattern="$2" --processes="$3" --seconds="$SECONDS_PER_RUN" ;;
+		--pattern="$2" --processes="$3" --seconds="$SECONDS_PER_RUN" --warm-up="$WARM_UP" ;;
+	glibc) "$BENCH" --peer=malloc --peer-name=glibc --pattern="$2" --processes="$3" --seconds="$SECONDS_PER_RUN" --warm-up="$WARM_UP" ;;
 	tcmalloc) LD_PRELOAD=$TCMALLOC "$BENCH" --peer=malloc --peer-name=tcmalloc --pattern="$2" --processes="$3" \
-		--seconds="$SECONDS_PER_RUN" ;;
+		--seconds="$SECONDS_PER_RUN" --warm-up="$WARM_UP" ;;
 	esac >>"$csv" || fail "$*: the bench failed"
 }
 

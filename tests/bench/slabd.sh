@@ -75,9 +75,10 @@ slabd_start() {
 	done
 }
 
-# A string or number out of one line of JSON a field, on stdin.
+# A string or number out of JSON on stdin, of the first line that has it.
 field() {
-	sed -n "s/.*\"$1\": *\"\\{0,1\\}\\([^\",}]*\\).*/\\1/p" | head -n 1
+	sed -n "s/.*\"$1\": *\"\([^\"]*\)\".*/\1/p; t
+		s/.*\"$1\": *\([0-9][0-9]*\).*/\1/p" | head -n 1
 }
 
 machine() {

@@ -3,7 +3,7 @@
  * Workers of the bench, and the parent's side of them.
  *
  *     parent                         worker (a process; in the malloc peer's pipe a thread), pinned to a CPU, round robin
- *     fork, wait for phase 1         open the peer, do the pattern for a quarter of the time: warm                phase 1
+ *     fork, wait for phase 1         open the peer, do the pattern for warm_up seconds                            phase 1
  *     counters, go                   do it for the whole time                                                     phase 2
  *     counters, leave                free, close, end
  *
@@ -158,7 +158,7 @@ worker_do(const struct worker *w)
 	worker_pin(w->number);
 	p = w->ops->open(w->opt);
 	s = worker_state(w);
-	w->ops->run(p, s, w->opt->pattern, bench_now_ns() + ns / 4);
+	w->ops->run(p, s, w->opt->pattern, bench_now_ns() + (uint64_t)(w->opt->warm_up * 1e9));
 	worker_end_phase(s->shared);
 	worker_wait(w, 1);
 	s->shared->n_slow = 0;
@@ -211,7 +211,7 @@ bench_go(struct bench *b, uint32_t go)
 static int
 bench_wait(struct bench *b, uint32_t n_phases)
 {
-	uint64_t until_ns = bench_now_ns() + (uint64_t)((WAIT_S + 3 * b->opt->seconds) * 1e9);
+	uint64_t until_ns = bench_now_ns() + (uint64_t)((WAIT_S + 3 * (b->opt->seconds + b->opt->warm_up)) * 1e9);
 	unsigned n_there = 0;
 
 	while (n_there < b->n_started) {

@@ -1,0 +1,717 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Caches, nodes and grants without sockets: an arena in this process, sessions whose client's side the test plays.
+ * After every test the arena's objects are where the counters say: n_objects = n_free + n_barn + n_out.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <CUnit/CUnit.h>
+
+#include "server/audit.h"
+#include "server/geometry.h"
+#include "server/grant.h"
+#include "server/reaper.h"
+#include "shm/barn.h"
+
+CU_pSuite test_grant_suite(void);
+
+enum { ME = LAYOUT_HOLDER_THREAD, MAX_SESSIONS = 3 };
+
+struct world {
+	struct arena *arena;
+	struct session *sessions[MAX_SESSIONS];
+	char why[256];
+};
+
+static void
+world_init(struct world *w, uint64_t limit, enum arena_profile profile)
+{
+	const struct arena_options options = {.name = "default", .limit_bytes = limit, .page_kind = ARENA_PAGES_4K, .profile = profile};
+	const struct session_who who = {.pid = getpid(), .label = "test"};
+
+	*w = (struct world){0};
+	CU_ASSERT_EQUAL_FATAL(arena_new(&w->arena, &options, w->why, sizeof w->why), 0);
+	for (int i = 0; i < MAX_SESSIONS; i++)
+		CU_ASSERT_EQUAL_FATAL(session_new(&w->sessions[i], w->arena, &who, w->why, sizeof w->why), 0);
+}
+
+/* The counters of the nodes against the ledger. */
+static struct audit
+check_counters(struct world *w, struct cache *k)
+{
+	struct audit audit;
+
+	CU_ASSERT_EQUAL(audit_run(w->arena, k, &audit), 0);
+	CU_ASSERT_EQUAL(audit.n_objects, audit.n_free + audit.n_barn + audit.n_out);
+	CU_ASSERT_EQUAL(audit.n_objects, k->nodes[0].n_objects);
+	CU_ASSERT_EQUAL(audit.n_free, k->nodes[0].n_free);
+	CU_ASSERT_EQUAL(audit.n_barn, k->nodes[0].n_barn);
+	CU_ASSERT_EQUAL(audit.n_lost, 0);
+	CU_ASSERT_EQUAL(audit.n_doubled, 0);
+	CU_ASSERT_EQUAL(audit.n_undecided, 0);
+	return audit;
+}
+
+static void
+world_deinit(struct world *w)
+{
+	for (unsigned id = 1; id <= w->arena->n_caches; id++)
+		check_counters(w, w->arena->caches[id]);
+	for (int i = 0; i < MAX_SESSIONS; i++)
+		if (w->sessions[i])
+			session_end(w->sessions[i], false);
+	arena_free(w->arena);
+}
+
+/* Opened in every session, so that none of its closing takes the idle ones with it. */
+static struct cache *
+open_cache(struct world *w, const struct cache_options *options)
+{
+	struct cache *k = NULL;
+	int r = cache_open(w->arena, options, &k, w->why, sizeof w->why);
+
+	if (r < 0)
+		printf(" %s ", w->why);
+	CU_ASSERT_EQUAL_FATAL(r, 0);
+	for (int i = 0; i < MAX_SESSIONS; i++)
+		session_set_open(w->sessions[i], k, true);
+	return k;
+}
+
+static void
+lock(struct session *s)
+{
+	pthread_rwlock_rdlock(&s->arena->sessions_lock);
+	pthread_mutex_lock(&s->work);
+}
+
+static void
+unlock(struct session *s)
+{
+	pthread_mutex_unlock(&s->work);
+	pthread_rwlock_unlock(&s->arena->sessions_lock);
+}
+
+static int
+refill(struct world *w, int i, struct cache *k, uint32_t n_sheaves, uint32_t capacity, struct grant *grant)
+{
+	const struct grant_request request = {.n_sheaves = n_sheaves, .capacity = capacity};
+	int r;
+
+	lock(w->sessions[i]);
+	r = grant_refill(w->sessions[i], k, &request, grant, w->why, sizeof w->why);
+	unlock(w->sessions[i]);
+	return r;
+}
+
+/* Plays the client's thread: takes a full sheaf off the process barn; its slot, -1: none. */
+static int32_t
+take_full(struct world *w, int i, struct cache *k)
+{
+	struct layout_slot *slots = session_slots(w->sessions[i]);
+	int32_t slot = barn_pop(&session_cache(w->sessions[i], k->id)->full, slots, LAYOUT_MAX_SLOTS);
+
+	if (slot >= 0)
+		CU_ASSERT(barn_take(&slots[slot], LAYOUT_HOLDER_BARN, ME));
+	return slot;
+}
+
+/* And gives one back. */
+static void
+give_back(struct world *w, int i, struct cache *k, int32_t slot, bool rings)
+{
+	struct layout_slot *slots = session_slots(w->sessions[i]);
+
+	barn_hand(&slots[slot], LAYOUT_HOLDER_RETURNED);
+	barn_push(&session_cache(w->sessions[i], k->id)->returned, slots, (uint32_t)slot);
+	if (!rings)
+		return;
+	lock(w->sessions[i]);
+	grant_flush(w->sessions[i], k);
+	unlock(w->sessions[i]);
+}
+
+/* Carves a slab onto the list. */
+static uint32_t
+add_slab(struct world *w, struct cache *k)
+{
+	uint32_t slab = 0;
+
+	CU_ASSERT_EQUAL_FATAL(slab_new(w->arena, k, 0, &slab), 0);
+	node_lock(&k->nodes[0]);
+	node_add_slab(w->arena, &k->nodes[0], slab);
+	node_unlock(&k->nodes[0]);
+	return slab;
+}
+
+static uint32_t
+take(struct world *w, struct cache *k, uint32_t *places, uint32_t want)
+{
+	uint32_t n;
+
+	node_lock(&k->nodes[0]);
+	n = node_take_free(w->arena, &k->nodes[0], places, want);
+	node_unlock(&k->nodes[0]);
+	return n;
+}
+
+/* Frees n objects of the slab, the i-th on. */
+static void
+put(struct world *w, struct cache *k, uint32_t slab, uint32_t i, uint32_t n)
+{
+	struct node_discard discard = {0};
+	uint32_t first = w->arena->slabs[slab].first_word;
+
+	node_lock(&k->nodes[0]);
+	for (uint32_t j = i; j < i + n; j++)
+		node_put_free(w->arena, &k->nodes[0], slab, first + j, &discard);
+	node_unlock(&k->nodes[0]);
+	node_discard(w->arena, &discard);
+}
+
+static uint32_t
+slab_of(const struct world *w, uint32_t place)
+{
+	return w->arena->page_map[place >> LAYOUT_PLACE_PAGE_SHIFT].slab;
+}
+
+/* A refill takes whole free lists of as few slabs as do, from the head; what an allocation left over stays at the head, what frees made partial joins at the tail. */
+static void
+test_whole_free_lists_in_order(void)
+{
+	const struct cache_options options = {.name = "k", .size = 256, .max_order = LAYOUT_KNOB_NONE};
+	uint32_t slabs[3], places[64], n;
+	struct world w;
+	struct cache *k;
+
+	world_init(&w, 64 << 20, ARENA_PROFILE_DEFAULT);
+	k = open_cache(&w, &options);
+	CU_ASSERT_EQUAL_FATAL(k->n_slab_objects, 16);
+	for (int i = 0; i < 3; i++)
+		slabs[i] = add_slab(&w, k);
+	CU_ASSERT_EQUAL(k->nodes[0].first_partial, slabs[2]); /* fresh: at the head */
+	CU_ASSERT_EQUAL(k->nodes[0].n_partial, 3);
+	CU_ASSERT_EQUAL(take(&w, k, places, 48), 48);
+	CU_ASSERT_EQUAL(k->nodes[0].n_partial, 0);
+	CU_ASSERT_EQUAL(k->nodes[0].first_partial, 0);
+	CU_ASSERT_EQUAL(take(&w, k, places, 1), 0);
+
+	put(&w, k, slabs[1], 3, 5);
+	put(&w, k, slabs[0], 0, 7);
+	put(&w, k, slabs[2], 10, 1);
+	put(&w, k, slabs[1], 9, 1); /* on the list already: keeps its place */
+	CU_ASSERT_EQUAL(k->nodes[0].n_partial, 3);
+	CU_ASSERT_EQUAL(k->nodes[0].first_partial, slabs[1]);
+	CU_ASSERT_EQUAL(k->nodes[0].last_partial, slabs[2]);
+	check_counters(&w, k);
+
+	/* Six of the first slab, one of the second, nothing of the third. */
+	n = take(&w, k, places, 7);
+	CU_ASSERT_EQUAL(n, 7);
+	for (uint32_t i = 0; i < 6; i++)
+		CU_ASSERT_EQUAL(slab_of(&w, places[i]), slabs[1]);
+	for (uint32_t i = 1; i < 6; i++)
+		CU_ASSERT(places[i] > places[i - 1]);
+	CU_ASSERT_EQUAL(slab_of(&w, places[6]), slabs[0]);
+	CU_ASSERT_EQUAL(k->nodes[0].n_partial, 2);
+	CU_ASSERT_EQUAL(k->nodes[0].first_partial, slabs[0]);
+	CU_ASSERT_EQUAL(w.arena->slabs[slabs[0]].n_free, 6);
+	CU_ASSERT_EQUAL(k->nodes[0].n_free, 7);
+	/* More than there is. */
+	CU_ASSERT_EQUAL(take(&w, k, places, 64), 7);
+	CU_ASSERT_EQUAL(k->nodes[0].n_partial, 0);
+	/* All are OUT and nowhere, but for the audit that is a loss: back they go. */
+	for (int i = 0; i < 3; i++)
+		put(&w, k, slabs[i], 0, 16);
+	world_deinit(&w);
+}
+
+/* An empty slab is discarded when n_partial >= min_partial, itself counted if it is on the list; else kept. */
+static void
+test_discard_rule(void)
+{
+	static const uint32_t knobs[] = {LAYOUT_KNOB_NONE, 1, 2, 3};
+
+	for (unsigned i = 0; i < 4; i++) {
+		const struct cache_options options = {.name = "k", .size = 256, .max_order = LAYOUT_KNOB_NONE, .min_partial = knobs[i]};
+		uint32_t places[64], slabs[4], min_partial = knobs[i] == LAYOUT_KNOB_NONE ? 0 : knobs[i], n_kept = 0;
+		struct world w;
+		struct cache *k;
+
+		world_init(&w, 64 << 20, ARENA_PROFILE_DEFAULT);
+		k = open_cache(&w, &options);
+		CU_ASSERT_EQUAL(k->min_partial, min_partial);
+		for (int j = 0; j < 4; j++)
+			slabs[j] = add_slab(&w, k);
+		CU_ASSERT_EQUAL(take(&w, k, places, 64), 64);
+		for (int j = 0; j < 4; j++) {
+			put(&w, k, slabs[j], 0, 15);
+			CU_ASSERT_EQUAL(k->nodes[0].n_partial, n_kept + 1);
+			CU_ASSERT_EQUAL(k->nodes[0].n_slabs, 4 - (unsigned)j + n_kept);
+			put(&w, k, slabs[j], 15, 1);
+			n_kept += n_kept + 1 < min_partial;
+			CU_ASSERT_EQUAL(k->nodes[0].n_partial, n_kept);
+			CU_ASSERT_EQUAL(k->nodes[0].n_slabs, 3 - (unsigned)j + n_kept);
+		}
+		CU_ASSERT_EQUAL(k->nodes[0].n_discarded, 4 - n_kept);
+		CU_ASSERT_EQUAL(k->nodes[0].n_objects, 16 * n_kept);
+		/* A trim leaves none, whatever the knob says. */
+		node_trim(w.arena, &k->nodes[0]);
+		CU_ASSERT_EQUAL(k->nodes[0].n_slabs, 0);
+		CU_ASSERT_EQUAL(w.arena->committed_bytes, 0);
+		world_deinit(&w);
+	}
+}
+
+/* Where no block of the chosen order is left the smallest one that holds an object does; counted. */
+static void
+test_order_fallback(void)
+{
+	const struct cache_options options = {.name = "k", .size = 2000, .min_order = 3};
+	uint32_t pages[512], n = 0, slab;
+	struct world w;
+	struct cache *k;
+
+	world_init(&w, 2 << 20, ARENA_PROFILE_DEFAULT);
+	k = open_cache(&w, &options);
+	CU_ASSERT_EQUAL(k->order, 3);
+	while (n < 512 && arena_pages_alloc(w.arena, 0, 0, &pages[n]) == 0)
+		n++;
+	CU_ASSERT_EQUAL(n, 512);
+	CU_ASSERT_EQUAL(slab_new(w.arena, k, 0, &slab), -ENOSPC);
+	/* Single pages that are no neighbours. */
+	for (uint32_t i = 1; i < 8; i += 2)
+		arena_pages_free(w.arena, pages[i], 0);
+	for (int i = 0; i < 4; i++) {
+		slab = add_slab(&w, k);
+		CU_ASSERT_EQUAL(w.arena->slabs[slab].order, 0);
+		CU_ASSERT_EQUAL(w.arena->slabs[slab].n_objects, 2);
+	}
+	CU_ASSERT_EQUAL(slab_new(w.arena, k, 0, &slab), -ENOSPC);
+	CU_ASSERT_EQUAL(k->nodes[0].n_order_fallback, 4);
+	CU_ASSERT_EQUAL(k->nodes[0].n_pages, 4);
+	CU_ASSERT_EQUAL(k->nodes[0].n_objects, 8);
+	/* With room again, the chosen order. */
+	for (uint32_t i = 16; i < 32; i++)
+		arena_pages_free(w.arena, pages[i], 0);
+	slab = add_slab(&w, k);
+	CU_ASSERT_EQUAL(w.arena->slabs[slab].order, 3);
+	CU_ASSERT_EQUAL(k->nodes[0].n_order_fallback, 4);
+	world_deinit(&w);
+}
+
+static uint32_t
+copy_places(struct world *w, int i, int32_t slot, uint32_t *places)
+{
+	const struct sheaf *sheaf = session_sheaf(w->sessions[i], (uint32_t)slot);
+
+	memcpy(places, sheaf->entry, sheaf->size * sizeof places[0]);
+	return sheaf->size;
+}
+
+static int
+compare_places(const void *a, const void *b)
+{
+	const uint32_t *x = a, *y = b;
+
+	return *x < *y ? -1 : *x > *y;
+}
+
+/* Sheaves that one client gives back go whole to the next, the oldest first, without a slab's being touched; the barn is bounded. */
+static void
+test_node_barn_is_fifo_and_bounded(void)
+{
+	const struct cache_options options = {.name = "k", .size = 64, .barn_full = 3};
+	uint32_t places[5][LAYOUT_MAX_SHEAF], got[LAYOUT_MAX_SHEAF];
+	struct grant grant;
+	int32_t slots[5];
+	uint64_t n_free;
+	struct world w;
+	struct cache *k;
+
+	world_init(&w, 64 << 20, ARENA_PROFILE_DEFAULT);
+	k = open_cache(&w, &options);
+	for (int i = 0; i < 5; i++) {
+		CU_ASSERT_EQUAL(refill(&w, 0, k, 1, 0, &grant), 0);
+		slots[i] = take_full(&w, 0, k);
+		CU_ASSERT_FATAL(slots[i] >= 0);
+		CU_ASSERT_EQUAL(copy_places(&w, 0, slots[i], places[i]), k->capacity);
+	}
+	for (int i = 0; i < 5; i++)
+		give_back(&w, 0, k, slots[i], true);
+	CU_ASSERT_EQUAL(k->nodes[0].n_full, 3);
+	CU_ASSERT_EQUAL(k->nodes[0].n_barn, 3 * k->capacity);
+	CU_ASSERT_EQUAL(k->nodes[0].n_sheaves_taken, 5);
+	n_free = k->nodes[0].n_free;
+	CU_ASSERT_EQUAL(check_counters(&w, k).n_out, 0);
+
+	for (int i = 0; i < 3; i++) {
+		int32_t slot;
+
+		CU_ASSERT_EQUAL(refill(&w, 1, k, 1, 0, &grant), 0);
+		CU_ASSERT_EQUAL(grant.n_objects, k->capacity);
+		slot = take_full(&w, 1, k);
+		CU_ASSERT_EQUAL(copy_places(&w, 1, slot, got), k->capacity);
+		qsort(places[i], k->capacity, sizeof got[0], compare_places);
+		qsort(got, k->capacity, sizeof got[0], compare_places);
+		CU_ASSERT_EQUAL(memcmp(places[i], got, k->capacity * sizeof got[0]), 0);
+	}
+	CU_ASSERT_EQUAL(k->nodes[0].n_free, n_free);
+	CU_ASSERT_EQUAL(k->nodes[0].n_full, 0);
+	CU_ASSERT_EQUAL(k->nodes[0].n_barn, 0);
+	world_deinit(&w);
+}
+
+/* A prefilled sheaf of another size than the cache's is not a sheaf for the next client: its slot would be too small. */
+static void
+test_odd_sheaves_stay_out_of_the_barn(void)
+{
+	const struct cache_options options = {.name = "k", .size = 64};
+	static const uint32_t sizes[] = {1, 10, 61, 500, LAYOUT_MAX_SHEAF};
+	struct grant grant;
+	struct world w;
+	struct cache *k;
+
+	world_init(&w, 64 << 20, ARENA_PROFILE_DEFAULT);
+	k = open_cache(&w, &options);
+	for (unsigned i = 0; i < 5; i++) {
+		CU_ASSERT_EQUAL(refill(&w, 0, k, 1, sizes[i], &grant), 0);
+		CU_ASSERT_EQUAL(grant.n_objects, sizes[i]);
+		CU_ASSERT(barn_take(&session_slots(w.sessions[0])[grant.slot], LAYOUT_HOLDER_APP, ME));
+		give_back(&w, 0, k, (int32_t)grant.slot, true);
+		CU_ASSERT_EQUAL(k->nodes[0].n_full, 0);
+		CU_ASSERT_EQUAL(k->nodes[0].n_barn, 0);
+	}
+	for (int i = 0; i < 20; i++) {
+		int32_t slot;
+
+		CU_ASSERT_EQUAL(refill(&w, 1, k, 1, 0, &grant), 0);
+		slot = take_full(&w, 1, k);
+		CU_ASSERT_FATAL(slot >= 0);
+		CU_ASSERT(session_sheaf(w.sessions[1], (uint32_t)slot)->size <= k->capacity);
+	}
+	world_deinit(&w);
+}
+
+/* Grants and returns between three clients in random order: no object in two places, none in none, at any time. */
+static void
+test_hand_over_conserves_objects(void)
+{
+	const struct cache_options options = {.name = "k", .size = 200, .barn_full = 5};
+	const char *text = getenv("SLAB_SEED");
+	unsigned seed = text ? (unsigned)strtoul(text, NULL, 0) : 1;
+	int32_t held[MAX_SESSIONS][64];
+	unsigned n_held[MAX_SESSIONS] = {0};
+	struct grant grant;
+	struct world w;
+	struct cache *k;
+
+	world_init(&w, 64 << 20, ARENA_PROFILE_DEFAULT);
+	k = open_cache(&w, &options);
+	for (int turn = 0; turn < 3000; turn++) {
+		int i = rand_r(&seed) % MAX_SESSIONS;
+
+		if (rand_r(&seed) % 2 && n_held[i] < 64) {
+			CU_ASSERT_EQUAL(refill(&w, i, k, 1 + (uint32_t)rand_r(&seed) % 4, 0, &grant), 0);
+			while (n_held[i] < 64 && (held[i][n_held[i]] = take_full(&w, i, k)) >= 0)
+				n_held[i]++;
+		} else if (n_held[i] > 0) {
+			struct sheaf *sheaf = session_sheaf(w.sessions[i], (uint32_t)held[i][n_held[i] - 1]);
+
+			/* Some come back part used: what is missing is held, named by its client. */
+			for (int j = rand_r(&seed) % 4; j > 0 && sheaf->size > 0; j--) {
+				struct slab_object o;
+
+				CU_ASSERT_FATAL(slab_find(w.arena, k, sheaf->entry[sheaf->size - 1], &o));
+				CU_ASSERT_EQUAL(word_owner(w.arena->words[o.word]), 0);
+				CU_ASSERT_EQUAL(slab_get(w.arena, o.word), SLAB_OUT);
+				w.arena->words[o.word] += WORD_GENERATION_ONE + w.sessions[i]->client;
+				sheaf->size--;
+			}
+			give_back(&w, i, k, held[i][--n_held[i]], rand_r(&seed) % 2);
+		}
+		if (turn % 100 == 0)
+			check_counters(&w, k);
+	}
+	/* Their ends bring everything back but what is kept under their names. */
+	for (int i = 0; i < MAX_SESSIONS; i++) {
+		reaper_reap(w.sessions[i]);
+		w.sessions[i] = NULL;
+	}
+	CU_ASSERT_EQUAL(check_counters(&w, k).n_out, check_counters(&w, k).n_orphans);
+	world_deinit(&w);
+}
+
+/* Without sheaves: one object a request, none kept in the barn, each back in its slab at once. */
+static void
+test_no_sheaves(void)
+{
+	const struct cache_options options = {.name = "k", .size = 64, .sheaf_capacity = LAYOUT_KNOB_NONE};
+	struct grant grant;
+	int32_t slots[10];
+	struct world w;
+	struct cache *k;
+
+	world_init(&w, 64 << 20, ARENA_PROFILE_DEFAULT);
+	k = open_cache(&w, &options);
+	CU_ASSERT(k->is_sheafless);
+	CU_ASSERT_EQUAL(k->barn_full, 0);
+	for (int i = 0; i < 10; i++) {
+		CU_ASSERT_EQUAL(refill(&w, 0, k, 1, 0, &grant), 0);
+		CU_ASSERT_EQUAL(grant.n_objects, 1);
+		slots[i] = take_full(&w, 0, k);
+		CU_ASSERT_FATAL(slots[i] >= 0);
+	}
+	CU_ASSERT_EQUAL(check_counters(&w, k).n_out, 10);
+	for (int i = 0; i < 10; i++) {
+		give_back(&w, 0, k, slots[i], true);
+		CU_ASSERT_EQUAL(check_counters(&w, k).n_out, 9 - (unsigned)i);
+		CU_ASSERT_EQUAL(k->nodes[0].n_barn, 0);
+	}
+	world_deinit(&w);
+}
+
+/* Knob values by profile: the kernel's own numbers (slub-reference.md 2, 3, 4, 5.1); by default barns bounded in bytes; tiny keeps nothing. */
+static void
+test_profiles(void)
+{
+	static const struct {
+		uint32_t size, capacity, min_partial, tiny_order;
+	} golden[] = {{64, 60, 5, 0}, {128, 60, 5, 0}, {192, 60, 5, 0}, {256, 28, 5, 0}, {512, 28, 5, 1}, {1024, 12, 5, 1}, {2048, 12, 5, 1},
+		{4096, 4, 6, 1}, {8192, 4, 6, 1}, {16384, 4, 7, 2}};
+	static const enum arena_profile profiles[] = {ARENA_PROFILE_DEFAULT, ARENA_PROFILE_KERNEL, ARENA_PROFILE_TINY};
+
+	for (unsigned p = 0; p < 3; p++) {
+		struct world w;
+
+		world_init(&w, 1 << 30, profiles[p]);
+		for (unsigned i = 0; i < sizeof golden / sizeof golden[0]; i++) {
+			uint32_t size = golden[i].size, sheaf_bytes_held = golden[i].capacity * size;
+			char name[16];
+			const struct cache_options options = {.name = name, .size = size};
+			struct cache *k;
+
+			snprintf(name, sizeof name, "k%u", size);
+			k = open_cache(&w, &options);
+			CU_ASSERT_EQUAL(k->is_sheafless, profiles[p] == ARENA_PROFILE_TINY);
+			if (profiles[p] == ARENA_PROFILE_TINY) {
+				CU_ASSERT_EQUAL(k->order, golden[i].tiny_order);
+				CU_ASSERT_EQUAL(k->min_partial, 0);
+				CU_ASSERT_EQUAL(k->barn_full, 0);
+				continue;
+			}
+			CU_ASSERT_EQUAL(k->capacity, golden[i].capacity);
+			CU_ASSERT_EQUAL(k->min_partial, golden[i].min_partial);
+			CU_ASSERT_EQUAL(k->order, (uint32_t)geometry_order(size, 0, GEOMETRY_MAX_ORDER, geometry_min_objects(topology_online_cpus())));
+			CU_ASSERT_EQUAL(k->barn_full, profiles[p] == ARENA_PROFILE_KERNEL ? 10 : (16u << 20) / sheaf_bytes_held);
+		}
+		world_deinit(&w);
+	}
+}
+
+/* Knobs asked for are heeded, "none" is none, and a small arena bounds what may lie idle by its eighth. */
+static void
+test_knobs(void)
+{
+	struct cache_options options = {.name = "a", .size = 256, .sheaf_capacity = 32, .barn_full = 7, .min_partial = 9, .min_order = 2,
+		.max_order = 2, .max_cached = 12345};
+	struct world w;
+	struct cache *k;
+
+	world_init(&w, 8 << 20, ARENA_PROFILE_DEFAULT);
+	k = open_cache(&w, &options);
+	CU_ASSERT_EQUAL(k->capacity, 32); /* maple_node's request, as it is */
+	CU_ASSERT_EQUAL(k->barn_full, 7);
+	CU_ASSERT_EQUAL(k->min_partial, 9);
+	CU_ASSERT_EQUAL(k->order, 2);
+	CU_ASSERT_EQUAL(k->n_slab_objects, 64);
+	CU_ASSERT_EQUAL(k->max_cached, 12345);
+	options = (struct cache_options){.name = "b", .size = 256, .sheaf_capacity = 32, .sheaf_round_up = 1, .barn_full = LAYOUT_KNOB_NONE,
+		.max_order = LAYOUT_KNOB_NONE};
+	k = open_cache(&w, &options);
+	CU_ASSERT_EQUAL(k->capacity, 60);
+	CU_ASSERT_EQUAL(k->barn_full, 0);
+	CU_ASSERT_EQUAL(k->order, 0);
+	options = (struct cache_options){.name = "c", .size = 256};
+	k = open_cache(&w, &options);
+	CU_ASSERT_EQUAL(k->barn_full, (1 << 20) / (28 * 256));
+	CU_ASSERT_EQUAL(k->max_cached, 1 << 20);
+	world_deinit(&w);
+}
+
+/* An opening must match in size, align and flags; align 0 is 8; size 0 takes what is there; the rest is ignored. */
+static void
+test_match_rules(void)
+{
+	const struct cache_options made = {.name = "k", .size = 100, .flags = LAYOUT_CACHE_RECLAIM};
+	struct cache_options o;
+	struct cache *k, *again;
+	struct world w;
+
+	world_init(&w, 8 << 20, ARENA_PROFILE_DEFAULT);
+	k = open_cache(&w, &made);
+	CU_ASSERT_EQUAL(k->object_bytes, 104);
+	for (int i = 0; i < 4; i++) {
+		static const uint64_t same_aligns[] = {0, 1, 4, 8};
+
+		o = made;
+		o.align = same_aligns[i];
+		CU_ASSERT_EQUAL(cache_open(w.arena, &o, &again, w.why, sizeof w.why), 0);
+		CU_ASSERT_PTR_EQUAL(again, k);
+	}
+	o = (struct cache_options){.name = "k", .flags = LAYOUT_CACHE_SHARED, .align = 64};
+	CU_ASSERT_EQUAL(cache_open(w.arena, &o, &again, w.why, sizeof w.why), 0);
+	o = made;
+	o.sheaf_capacity = 500;
+	o.max_cached = 1;
+	CU_ASSERT_EQUAL(cache_open(w.arena, &o, &again, w.why, sizeof w.why), 0);
+	CU_ASSERT_EQUAL(k->capacity, 60);
+	for (int i = 0; i < 3; i++) {
+		o = made;
+		o.size = i == 0 ? 104 : 100; /* the same room, and yet another size */
+		o.align = i == 1 ? 16 : 0;
+		o.flags = i == 2 ? 0 : LAYOUT_CACHE_RECLAIM;
+		CU_ASSERT_EQUAL(cache_open(w.arena, &o, &again, w.why, sizeof w.why), -EEXIST);
+		CU_ASSERT_PTR_NOT_NULL(strstr(w.why, "is there with size 100, align 8, flags 0x1; asked for size 1"));
+	}
+	o = (struct cache_options){.name = "other"};
+	CU_ASSERT_EQUAL(cache_open(w.arena, &o, &again, w.why, sizeof w.why), -ENOENT);
+	world_deinit(&w);
+}
+
+/* 511 caches of an arena. */
+static void
+test_cache_limit(void)
+{
+	struct cache *k;
+	struct world w;
+	char name[16];
+
+	world_init(&w, 8 << 20, ARENA_PROFILE_DEFAULT);
+	for (int i = 0; i < LAYOUT_MAX_CACHES; i++) {
+		struct cache_options o = {.name = name, .size = 64};
+
+		snprintf(name, sizeof name, "k%d", i);
+		CU_ASSERT_EQUAL(cache_open(w.arena, &o, &k, w.why, sizeof w.why), i < LAYOUT_MAX_CACHES - 1 ? 0 : -ENOSPC);
+	}
+	CU_ASSERT_PTR_NOT_NULL(strstr(w.why, "511"));
+	world_deinit(&w);
+}
+
+/* A full arena: what others keep idle where slabd can reach it is called in; what threads hold is not; then ENOMEM in a sentence. */
+static void
+test_full_arena_and_relief(void)
+{
+	const struct cache_options options = {.name = "k", .size = 4096}, other = {.name = "other", .size = 1000};
+	struct cache *k, *k2;
+	struct grant grant;
+	uint64_t n_all = 0;
+	int32_t slot;
+	struct world w;
+
+	world_init(&w, 2 << 20, ARENA_PROFILE_DEFAULT);
+	k = open_cache(&w, &options);
+	k2 = open_cache(&w, &other);
+	while (refill(&w, 0, k, 16, 0, &grant) == 0)
+		n_all += grant.n_objects;
+	CU_ASSERT_EQUAL(n_all, 512);
+	CU_ASSERT_PTR_NOT_NULL(strstr(w.why, "--arena-size"));
+	CU_ASSERT_EQUAL(w.arena->committed_bytes, 2 << 20);
+	/* All of it idle in the first one's process barn: the second gets, and of another cache too. */
+	CU_ASSERT_EQUAL(refill(&w, 1, k2, 1, 0, &grant), 0);
+	CU_ASSERT(grant.n_objects > 0);
+	CU_ASSERT_EQUAL(take_full(&w, 0, k), -1);
+	check_counters(&w, k);
+	check_counters(&w, k2);
+	/* Once more, but the first one's threads hold everything. */
+	while (refill(&w, 0, k, 16, 0, &grant) == 0)
+		while ((slot = take_full(&w, 0, k)) >= 0)
+			continue;
+	CU_ASSERT_EQUAL(refill(&w, 1, k, 1, 0, &grant), -ENOMEM);
+	CU_ASSERT_EQUAL(refill(&w, 2, k2, 20, 0, &grant), 0); /* what the second had idle */
+	while (take_full(&w, 2, k2) >= 0)
+		continue;
+	world_deinit(&w);
+}
+
+/* A prefill that could be had by calling the idle in is had, also where a part of it lies free. */
+static void
+test_prefill_calls_the_idle_in(void)
+{
+	const struct cache_options options = {.name = "k", .size = 4096};
+	struct grant grant;
+	struct world w;
+	struct cache *k;
+	int32_t slot;
+
+	world_init(&w, 2 << 20, ARENA_PROFILE_DEFAULT);
+	k = open_cache(&w, &options);
+	while (refill(&w, 0, k, 16, 0, &grant) == 0)
+		continue;
+	/* Four objects in slabs, 508 idle with the first client. */
+	slot = take_full(&w, 0, k);
+	CU_ASSERT_FATAL(slot >= 0);
+	lock(w.sessions[0]);
+	barn_hand(&session_slots(w.sessions[0])[slot], LAYOUT_HOLDER_SLABD);
+	grant_take_back(w.sessions[0], (uint32_t)slot, false);
+	session_slot_put(w.sessions[0], (uint32_t)slot);
+	unlock(w.sessions[0]);
+	CU_ASSERT(k->nodes[0].n_free > 0);
+	CU_ASSERT_EQUAL(refill(&w, 1, k, 1, 100, &grant), 0);
+	CU_ASSERT_EQUAL(grant.n_objects, 100);
+	world_deinit(&w);
+}
+
+/* A session has 16,384 slots for sheaves; one more is refused in a sentence, and those that come back are lent again. */
+static void
+test_slots_are_bounded(void)
+{
+	const struct cache_options options = {.name = "k", .size = 4096};
+	uint32_t n = 0;
+	struct grant grant;
+	struct world w;
+	struct cache *k;
+	int32_t slot = -1;
+
+	world_init(&w, 256 << 20, ARENA_PROFILE_DEFAULT);
+	k = open_cache(&w, &options);
+	while (n <= LAYOUT_MAX_SLOTS && refill(&w, 0, k, 64, 0, &grant) == 0) {
+		n += grant.n_sheaves;
+		while ((slot = take_full(&w, 0, k)) >= 0)
+			session_sheaf(w.sessions[0], (uint32_t)slot)->size = 0; /* dropped: their objects are of no interest here */
+	}
+	CU_ASSERT_EQUAL(n, LAYOUT_MAX_SLOTS);
+	CU_ASSERT_PTR_NOT_NULL(strstr(w.why, "16384"));
+	give_back(&w, 0, k, 77, true);
+	CU_ASSERT_EQUAL(refill(&w, 0, k, 1, 0, &grant), 0);
+	CU_ASSERT_EQUAL(take_full(&w, 0, k), 77);
+	for (int i = 0; i < MAX_SESSIONS; i++)
+		session_end(w.sessions[i], false);
+	arena_free(w.arena);
+}
+
+CU_pSuite
+test_grant_suite(void)
+{
+	CU_pSuite suite = CU_add_suite("grant", NULL, NULL);
+
+	CU_ADD_TEST(suite, test_whole_free_lists_in_order);
+	CU_ADD_TEST(suite, test_discard_rule);
+	CU_ADD_TEST(suite, test_order_fallback);
+	CU_ADD_TEST(suite, test_node_barn_is_fifo_and_bounded);
+	CU_ADD_TEST(suite, test_odd_sheaves_stay_out_of_the_barn);
+	CU_ADD_TEST(suite, test_hand_over_conserves_objects);
+	CU_ADD_TEST(suite, test_no_sheaves);
+	CU_ADD_TEST(suite, test_profiles);
+	CU_ADD_TEST(suite, test_knobs);
+	CU_ADD_TEST(suite, test_match_rules);
+	CU_ADD_TEST(suite, test_cache_limit);
+	CU_ADD_TEST(suite, test_full_arena_and_relief);
+	CU_ADD_TEST(suite, test_prefill_calls_the_idle_in);
+	CU_ADD_TEST(suite, test_slots_are_bounded);
+	return suite;
+}
