@@ -66,8 +66,8 @@ struct slabc_cache_options {
 	size_t size;             /* set by SLABC_CACHE_OPTIONS_INIT */
 	size_t align;            /* bytes, a power of two up to 4,096; 0: 8 */
 	unsigned flags;          /* cache flags above */
-	uint32_t sheaf_capacity; /* objects; SLABC_SHEAVES_NONE */
-	uint32_t sheaf_round_up; /* 1: round the capacity up to what fills the sheaf's memory */
+	uint32_t sheaf_capacity; /* objects, 1 to 1,020; SLABC_SHEAVES_NONE. In the kernel's profile at least the formula's */
+	uint32_t sheaf_round_up; /* 1: as the kernel may do: at least the formula's, rounded up to what fills the sheaf's memory */
 	uint32_t barn_full;      /* full sheaves kept by slabd for a node; SLABC_KNOB_NONE */
 	uint32_t min_partial;    /* slabs of a node kept, though empty; SLABC_KNOB_NONE */
 	uint32_t min_order;      /* pages of a slab: at least 2^min_order */

@@ -89,7 +89,13 @@ set_knobs(struct cache *k, const struct cache_options *o)
 
 	k->flags = o->flags;
 	k->is_sheafless = o->sheaf_capacity == LAYOUT_KNOB_NONE || (o->sheaf_capacity == 0 && profile == ARENA_PROFILE_TINY);
-	k->capacity = k->is_sheafless ? 1 : geometry_sheaf_request(k->object_bytes, o->sheaf_capacity, o->sheaf_round_up);
+	/* The kernel takes no request below its formula; who turns the knob here gets what it says, but in the kernel's profile. */
+	if (k->is_sheafless)
+		k->capacity = 1;
+	else if (o->sheaf_capacity && !o->sheaf_round_up && profile != ARENA_PROFILE_KERNEL)
+		k->capacity = o->sheaf_capacity;
+	else
+		k->capacity = geometry_sheaf_request(k->object_bytes, o->sheaf_capacity, o->sheaf_round_up);
 	sheaf_bytes = (uint64_t)k->capacity * k->object_bytes;
 	k->max_cached = o->max_cached ? o->max_cached : default_max_cached_bytes;
 	if (!o->max_cached && k->max_cached > share)

@@ -292,6 +292,7 @@ struct lending {
 	uint32_t capacity;
 	const uint8_t *nodes; /* near to far */
 	uint64_t fresh;       /* objects that may still be carved */
+	bool is_all_or_none;  /* a sheaf that is not full is of no use */
 	bool has_looked;      /* at all sessions' returns */
 	bool has_relieved;
 	int r; /* why carving failed last */
@@ -379,7 +380,7 @@ fill(struct lending *l, uint32_t slot)
 			fill_resident(l, node, sheaf, &size);
 		} else if (l->fresh && carve(l, &node)) {
 			fill_resident(l, node, sheaf, &size);
-		} else if (size > 0 || l->r == 0) {
+		} else if ((size > 0 && !l->is_all_or_none) || l->r == 0) {
 			break; /* a part of a sheaf, or fewer sheaves, rather than more memory */
 		} else if (!l->has_relieved) {
 			l->has_relieved = true;
@@ -450,6 +451,7 @@ grant_refill(struct session *session, struct cache *cache, const struct grant_re
 		.session = session,
 		.cache = cache,
 		.capacity = to_app ? request->capacity : cache->capacity,
+		.is_all_or_none = to_app,
 		.nodes = arena->topology.order[topology_node_of_os_node(&arena->topology, request->os_node)],
 	};
 

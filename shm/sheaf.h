@@ -38,20 +38,26 @@ struct sheaf {
 	uint32_t entry[];
 };
 
-/* What the hot path needs to know of a cache: one cache line and the recip behind it, in the handle (client/internal.h). */
+/* What the hot path needs to know of a cache, the beginning of its handle (client/internal.h). */
 struct sheaf_view {
 	char *base;                      /* this process's address of place 0 */
 	uint64_t span;                   /* bytes of place space */
 	const struct layout_page *pages; /* page map */
 	uint32_t *words;                 /* word table */
-	uint32_t recip;                  /* ceil(2^32 / object_bytes) */
+	uint64_t recip;                  /* ceil(2^32 / object_bytes); 64 bits, to be multiplied with as it is */
 	uint32_t me;                     /* owner slot */
 	uint32_t birth;                  /* added to an unowned word by an allocation: one generation, me, state at birth */
+	uint32_t index;                  /* of the handle, in a thread's table of sheaves */
 	uint32_t object_bytes;
-	uint32_t index; /* of the handle, in a thread's table of sheaves */
 	uint16_t cache; /* id in the arena */
-	uint16_t reserved;
 };
+
+/* The i-th entry; spelled out, since so it is one address and not a sum. */
+static inline uint32_t *
+sheaf_entry(struct sheaf *s, size_t i)
+{
+	return (uint32_t *)(void *)((char *)s + i * sizeof(uint32_t) + offsetof(struct sheaf, entry));
+}
 
 static inline size_t
 sheaf_bytes(uint32_t capacity)
@@ -84,7 +90,7 @@ sheaf_word_at(const struct sheaf_view *v, const void *p, bool *insidep)
 		return NULL;
 	x = (off & (LAYOUT_PAGE_BYTES - 1)) * v->recip + page->prod;
 	*insidep = true;
-	if ((uint32_t)x >= v->recip)
+	if ((uint32_t)x >= (uint32_t)v->recip)
 		return NULL;
 	return &v->words[x >> 32];
 }
@@ -93,8 +99,9 @@ sheaf_word_at(const struct sheaf_view *v, const void *p, bool *insidep)
 static inline void *
 sheaf_pop(const struct sheaf_view *v, struct sheaf *s)
 {
-	uint32_t n, place, w;
-	uint32_t *word;
+	uint32_t place, w, *word;
+	size_t n; /* so wide that it is an index as it is */
+	char *p;
 
 	if (__builtin_expect(atomic_read(&s->busy) != 0 && !MUTANT(NO_GUARD), 0))
 		return NULL;
@@ -103,23 +110,27 @@ sheaf_pop(const struct sheaf_view *v, struct sheaf *s)
 	n = atomic_read(&s->size);
 	if (__builtin_expect(n <= atomic_read(&s->floor), 0))
 		goto slow;
-	place = atomic_read(&s->entry[n - 1]);
+	place = atomic_read(sheaf_entry(s, n - 1));
 	word = sheaf_word(v, place);
 	w = atomic_read(word);
 	if (__builtin_expect((w & WORD_LOW_MASK) != 0, 0))
 		goto slow;
 	STEP(ALLOC_ENTERED);
 	if (MUTANT(SHRINK_FIRST)) {
-		atomic_write(&s->size, n - 1);
+		atomic_write(&s->size, (uint32_t)n - 1);
 		STEP(ALLOC_NAMED);
 	}
 	atomic_write(word, w + v->birth);
 	STEP(ALLOC_NAMED);
 	/* order: SHEAF_SIZE release - the word names the owner before the sheaf lets go */
-	atomic_write_release(&s->size, n - 1);
+	atomic_write_release(&s->size, (uint32_t)n - 1);
 	STEP(ALLOC_SHRUNK);
 	atomic_write_release(&s->busy, 0);
-	return v->base + ((uint64_t)place << LAYOUT_PLACE_SHIFT);
+	p = v->base + ((uint64_t)place << LAYOUT_PLACE_SHIFT);
+	/* Spares the caller's test. */
+	if (!p)
+		__builtin_unreachable();
+	return p;
 slow:
 	atomic_write_release(&s->busy, 0);
 	return NULL;
@@ -131,9 +142,9 @@ sheaf_push(const struct sheaf_view *v, struct sheaf *s, void *p)
 {
 	uint64_t off = (uint64_t)((char *)p - v->base);
 	const struct layout_page *page;
-	uint32_t n, t;
-	uint32_t *word;
+	uint32_t t, *word;
 	uint64_t x;
+	size_t n;
 
 	if (__builtin_expect(atomic_read(&s->busy) != 0 && !MUTANT(NO_GUARD), 0))
 		return false;
@@ -144,7 +155,7 @@ sheaf_push(const struct sheaf_view *v, struct sheaf *s, void *p)
 		goto slow;
 	page = &v->pages[off >> LAYOUT_PAGE_SHIFT];
 	x = (off & (LAYOUT_PAGE_BYTES - 1)) * v->recip + page->prod;
-	if (__builtin_expect(atomic_read(&page->cache) != v->cache || (uint32_t)x >= v->recip, 0))
+	if (__builtin_expect(atomic_read(&page->cache) != v->cache || (uint32_t)x >= (uint32_t)v->recip, 0))
 		goto slow;
 	word = &v->words[x >> 32];
 	STEP(FREE_ENTERED);
@@ -155,9 +166,9 @@ sheaf_push(const struct sheaf_view *v, struct sheaf *s, void *p)
 		atomic_write(word, t);
 		STEP(FREE_GROWN);
 	}
-	atomic_write(&s->entry[n], (uint32_t)(off >> LAYOUT_PLACE_SHIFT));
+	atomic_write(sheaf_entry(s, n), (uint32_t)(off >> LAYOUT_PLACE_SHIFT));
 	/* order: SHEAF_SIZE release - the entry lies below the size that covers it */
-	atomic_write_release(&s->size, n + 1);
+	atomic_write_release(&s->size, (uint32_t)n + 1);
 	STEP(FREE_GROWN);
 	/* order: WORD release - the object is in the sheaf before its word is clear; what the owner wrote is visible to the next one */
 	atomic_write_release(word, t);

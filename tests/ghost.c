@@ -142,7 +142,8 @@ make_ref(const struct ghost_view *view, uint32_t place, uint32_t generation)
 
 	while (i < view->arena->n_segments && page - view->arena->segments[i].first_page >= view->arena->segments[i].n_pages)
 		i++;
-	return (uint64_t)(i + 1) << 56 | (uint64_t)atomic_read_acquire(&view->pages[page].incarnation) << 48 | (uint64_t)generation << 32 | place;
+	return (uint64_t)(i + 1) << 56 | (uint64_t)atomic_read_acquire(&view->pages[page].incarnation) << 48 | (uint64_t)generation << 32 |
+	       place;
 }
 
 /* The word that a reference leads to, if it is still the same life of the object; else 0. */
@@ -179,7 +180,8 @@ walk_objects(const struct ghost_view *view, void (*visit)(void *ctx, uint32_t ca
 			uint32_t last = page + ((off + bytes - 1) >> LAYOUT_PAGE_SHIFT);
 
 			/* What is left over at the end of a slab is no object. */
-			if (last >= view->arena->n_pages || view->pages[last].slab != view->pages[page].slab || view->pages[last].cache != id)
+			if (last >= view->arena->n_pages || view->pages[last].slab != view->pages[page].slab ||
+				view->pages[last].cache != id)
 				break;
 			visit(ctx, cache, place, read_word(view, place));
 		}
@@ -287,15 +289,16 @@ check_held(struct ghost_view *view, uint32_t lane, uint32_t client, const char *
 	struct ghost_stamp stamp;
 
 	if (word_owner(w) != client % GHOST_SLOTS || word_state(w) == WORD_CLOSING) {
-		ghost_fail(view, "lane %u, client %u (in %s): object at place %u is held, and its word is %08x", lane, client, doing, place, w);
+		ghost_fail(view, "lane %u, client %u (in %s): object at place %u is held, and its word is %08x", lane, client, doing, place,
+			w);
 		return false;
 	}
 	if (!has_stamp)
 		return true;
 	stamp = read_stamp(view, place);
 	if (stamp.who != ghost_who(client, place) || (stamp.ref && stamp.ref != make_ref(view, place, word_generation(w)))) {
-		ghost_fail(view, "lane %u, client %u: object at place %u, word %08x, has the stamp %016llx %016llx of somebody else", lane, client,
-			place, w, (unsigned long long)stamp.who, (unsigned long long)stamp.ref);
+		ghost_fail(view, "lane %u, client %u: object at place %u, word %08x, has the stamp %016llx %016llx of somebody else", lane,
+			client, place, w, (unsigned long long)stamp.who, (unsigned long long)stamp.ref);
 		return false;
 	}
 	return true;
@@ -375,7 +378,8 @@ settle_kept(struct ghost_view *view, uint32_t lane, const struct ghost_snapshot 
 	} else if (s->object[GHOST_KEPT][i].may_be_gone) {
 		sums->n_freed[GHOST_KEPT]++;
 	} else {
-		ghost_fail(view, "lane %u: object at place %u, held by client %u when it died, was not kept: word %08x", lane, place, s->client, w);
+		ghost_fail(view, "lane %u: object at place %u, held by client %u when it died, was not kept: word %08x", lane, place,
+			s->client, w);
 	}
 }
 
@@ -395,7 +399,8 @@ settle_reclaim(struct ghost_view *view, uint32_t lane, const struct ghost_snapsh
 
 /* What the dead was in the midst of taking from a ring. */
 static void
-settle_item(struct ghost_view *view, const struct ghost *ghost, const struct ghost_snapshot *s, const struct ghost_item *item, struct ghost_sums *sums)
+settle_item(struct ghost_view *view, const struct ghost *ghost, const struct ghost_snapshot *s, const struct ghost_item *item,
+	struct ghost_sums *sums)
 {
 	bool is_adopt = s->note.op == GHOST_ADOPT;
 	uint32_t w = read_ref(view, item->ref), owner = word_owner(w);
@@ -403,22 +408,22 @@ settle_item(struct ghost_view *view, const struct ghost *ghost, const struct gho
 
 	if (!word_is_live(w)) {
 		if (is_adopt && item->cache == GHOST_KEPT)
-			ghost_fail(view, "ring %u to %u: object %016llx of client %u is gone; client %u was adopting it", s->note.from, s->note.to,
-				(unsigned long long)item->ref, item->sender, s->client);
+			ghost_fail(view, "ring %u to %u: object %016llx of client %u is gone; client %u was adopting it", s->note.from,
+				s->note.to, (unsigned long long)item->ref, item->sender, s->client);
 		*(is_adopt ? &sums->n_gone[item->cache] : &sums->n_freed[item->cache]) += 1;
 		return;
 	}
 	if (owner != item->sender % GHOST_SLOTS && owner != WORD_ORPHAN &&
 		!(is_adopt && item->cache == GHOST_KEPT && owner == s->client % GHOST_SLOTS))
-		ghost_fail(view, "ring %u to %u: object %016llx of client %u is named by %u after the death of client %u", s->note.from, s->note.to,
-			(unsigned long long)item->ref, item->sender, owner, s->client);
+		ghost_fail(view, "ring %u to %u: object %016llx of client %u is named by %u after the death of client %u", s->note.from,
+			s->note.to, (unsigned long long)item->ref, item->sender, owner, s->client);
 	r = slabc_free_ref(view->c, item->ref);
 	if (r == 0) {
 		sums->n_adopted[item->cache]++;
 	} else {
 		if (r != -ESTALE || item->cache == GHOST_KEPT || !ghost_has_ended(ghost, item->sender))
-			ghost_fail(view, "ring %u to %u: object %016llx of client %u cannot be freed by reference: %s", s->note.from, s->note.to,
-				(unsigned long long)item->ref, item->sender, slabc_last_error());
+			ghost_fail(view, "ring %u to %u: object %016llx of client %u cannot be freed by reference: %s", s->note.from,
+				s->note.to, (unsigned long long)item->ref, item->sender, slabc_last_error());
 		sums->n_gone[item->cache]++;
 	}
 }
@@ -437,7 +442,7 @@ find_leftover(void *ctx, uint32_t cache, uint32_t place, uint32_t w)
 {
 	struct leftovers *left = ctx;
 
-	if (word_owner(w) != left->client || left->view->mark[place >> MARK_SHIFT])
+	if (word_owner(w) != left->client || (cache == GHOST_KEPT && left->view->mark[place >> MARK_SHIFT]))
 		return;
 	if (left->n[cache] < GHOST_MAX_BATCH) {
 		left->object[cache][left->n[cache]].place = place;
@@ -474,11 +479,11 @@ settle_leftovers(struct ghost_view *view, const struct ghost *ghost, uint32_t la
 	}
 	walk_objects(view, find_leftover, &left);
 	if (left.n[GHOST_RECLAIM])
-		ghost_fail(view, "lane %u: %u objects to be reclaimed still name the dead client %u; the first at place %u, word %08x", lane,
-			left.n[GHOST_RECLAIM], s->client, left.object[GHOST_RECLAIM][0].place, left.object[GHOST_RECLAIM][0].w);
+		ghost_fail(view, "lane %u: %u objects to be reclaimed still name the dead client %u; the first at place %u, word %08x",
+			lane, left.n[GHOST_RECLAIM], s->client, left.object[GHOST_RECLAIM][0].place, left.object[GHOST_RECLAIM][0].w);
 	if (left.n[GHOST_KEPT] > (s->note.cache == GHOST_KEPT ? allowed : 0))
-		ghost_fail(view, "lane %u: %u objects name the dead client %u and it never had them; the first at place %u, word %08x", lane,
-			left.n[GHOST_KEPT], s->client, left.object[GHOST_KEPT][0].place, left.object[GHOST_KEPT][0].w);
+		ghost_fail(view, "lane %u: %u objects name the dead client %u and it never had them; the first at place %u, word %08x",
+			lane, left.n[GHOST_KEPT], s->client, left.object[GHOST_KEPT][0].place, left.object[GHOST_KEPT][0].w);
 	for (uint32_t i = 0; i < left.n[GHOST_KEPT] && i < GHOST_MAX_BATCH; i++) {
 		take_orphan(view, lane, GHOST_KEPT,
 			make_ref(view, left.object[GHOST_KEPT][i].place, word_generation(left.object[GHOST_KEPT][i].w)), 0);
@@ -521,8 +526,8 @@ mark(struct ghost_view *view, uint32_t place, uint8_t who)
 	uint8_t *m = &view->mark[place >> MARK_SHIFT];
 
 	if (*m)
-		ghost_fail(view, "object at place %u, word %08x, is with two: lane %d and lane %d (-1: a ring)", place, read_word(view, place),
-			*m == MARK_RING ? -1 : *m - 1, who == MARK_RING ? -1 : who - 1);
+		ghost_fail(view, "object at place %u, word %08x, is with two: lane %d and lane %d (-1: a ring)", place,
+			read_word(view, place), *m == MARK_RING ? -1 : *m - 1, who == MARK_RING ? -1 : who - 1);
 	*m = who;
 }
 
@@ -549,6 +554,16 @@ compare_lane(struct ghost_view *view, const struct ghost *ghost, uint32_t lane, 
 	}
 }
 
+/* Has slabd had its time to reap it? All workers are stopped, and what they closed has ended; but one may be in the call. */
+static bool
+is_reaped(const struct ghost *ghost, uint32_t client)
+{
+	for (uint32_t lane = 0; lane < ghost->n_lanes; lane++)
+		if (ghost->lane[lane].client == client && ghost_now(&ghost->lane[lane])->op != GHOST_OPEN)
+			return false;
+	return ghost_has_ended(ghost, client);
+}
+
 static void
 compare_item(struct ghost_view *view, const struct ghost *ghost, const struct ghost_item *item, const struct ghost_note *consumer,
 	uint32_t consumer_client)
@@ -558,25 +573,29 @@ compare_item(struct ghost_view *view, const struct ghost *ghost, const struct gh
 
 	if (consumer && consumer->op == GHOST_CONSUME && (owner == 0 || word_state(w) == WORD_CLOSING)) {
 		if (owner && owner != consumer_client % GHOST_SLOTS)
-			ghost_fail(view, "object %016llx, word %08x, is being freed by somebody else than client %u", (unsigned long long)item->ref, w,
-				consumer_client);
+			ghost_fail(view, "object %016llx, word %08x, is being freed by somebody else than client %u",
+				(unsigned long long)item->ref, w, consumer_client);
 		if (owner)
 			mark(view, place, MARK_RING);
 		return;
 	}
 	if (!word_is_live(w)) {
 		if (item->cache == GHOST_KEPT || !ghost_has_ended(ghost, item->sender))
-			ghost_fail(view, "object %016llx, passed on by client %u, is lost: word %08x", (unsigned long long)item->ref, item->sender,
-				read_word(view, place));
+			ghost_fail(view, "object %016llx, passed on by client %u, is lost: word %08x", (unsigned long long)item->ref,
+				item->sender, read_word(view, place));
 		return;
 	}
 	mark(view, place, MARK_RING);
+	if (item->cache == GHOST_RECLAIM && owner == item->sender % GHOST_SLOTS && is_reaped(ghost, item->sender))
+		ghost_fail(view, "object %016llx, passed on by client %u, which is dead, was not reclaimed: word %08x",
+			(unsigned long long)item->ref, item->sender, w);
 	if (owner != item->sender % GHOST_SLOTS && owner != WORD_ORPHAN && !(consumer && owner == consumer_client % GHOST_SLOTS))
-		ghost_fail(view, "object %016llx, passed on by client %u, has the word %08x", (unsigned long long)item->ref, item->sender, w);
+		ghost_fail(
+			view, "object %016llx, passed on by client %u, has the word %08x", (unsigned long long)item->ref, item->sender, w);
 	stamp = read_stamp(view, place);
 	if (!consumer && (stamp.who != ghost_who(item->sender, place) || stamp.ref != item->ref))
-		ghost_fail(view, "object %016llx, passed on by client %u, has the stamp %016llx %016llx", (unsigned long long)item->ref, item->sender,
-			(unsigned long long)stamp.who, (unsigned long long)stamp.ref);
+		ghost_fail(view, "object %016llx, passed on by client %u, has the stamp %016llx %016llx", (unsigned long long)item->ref,
+			item->sender, (unsigned long long)stamp.who, (unsigned long long)stamp.ref);
 }
 
 static void
@@ -614,18 +633,19 @@ compare_word(void *ctx, uint32_t cache, uint32_t place, uint32_t w)
 	(void)cache;
 	if (owner == 0)
 		return;
-	while (lane < ghost->n_lanes && (ghost->lane[lane].client % GHOST_SLOTS != owner || ghost_now(&ghost->lane[lane])->op == GHOST_OPEN))
+	while (lane < ghost->n_lanes &&
+		(ghost->lane[lane].client % GHOST_SLOTS != owner || ghost_now(&ghost->lane[lane])->op == GHOST_OPEN))
 		lane++;
 	if (m == MARK_RING || (lane < ghost->n_lanes && m == lane + 1))
 		return;
 	if (lane == ghost->n_lanes)
-		ghost_fail(compare->view, "object at place %u names client slot %u, which is %s, and no lane and no ring has it: word %08x", place, owner,
-			owner == compare->view->client % GHOST_SLOTS ? "this process" : "dead", w);
+		ghost_fail(compare->view, "object at place %u names client slot %u, which is %s, and no lane and no ring has it: word %08x",
+			place, owner, owner == compare->view->client % GHOST_SLOTS ? "this process" : "dead", w);
 	else if (m)
 		ghost_fail(compare->view, "object at place %u of lane %d names lane %u: word %08x", place, m - 1, lane, w);
 	else if (++compare->n_unknown[lane] > n_unknown_allowed(ghost_now(&ghost->lane[lane])))
-		ghost_fail(compare->view, "object at place %u names lane %u, client %u (in %s), which does not have it: word %08x", place, lane,
-			ghost->lane[lane].client, ghost_op_names[ghost_now(&ghost->lane[lane])->op], w);
+		ghost_fail(compare->view, "object at place %u names lane %u, client %u (in %s), which does not have it: word %08x", place,
+			lane, ghost->lane[lane].client, ghost_op_names[ghost_now(&ghost->lane[lane])->op], w);
 }
 
 void

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ghost ledger: what the workers of stress_kill say they hold, in memory of the test's own, compared object by object with what slabd's arena says.
+ * Ghost ledger: what the workers of stress_kill say they hold, in memory of the test's own, compared object by object with what slabd's
+ * arena says.
  *
- * Each worker has a lane that it alone writes and that outlives it.  A lane's truth is one of two notes; the worker fills in the other one and
- * then makes it the valid one with a single store, so that whatever instant it is killed at, the lane says what it held and, in advance, which call
- * was under way on which objects.  What may have come of that call is then a known set (ghost_op).
+ * Each worker has a lane that it alone writes and that outlives it.  A lane's truth is one of two notes; the worker fills in the other one
+ * and then makes it the valid one with a single store, so that whatever instant it is killed at, the lane says what it held and, in
+ * advance, which call was under way on which objects.  What may have come of that call is then a known set (ghost_op).
  *
- * Objects are known by place (8-byte units within the arena) and, once shared, by reference.  An object's first bytes are its stamp: who holds
- * it, and its reference.  Two holders of one object meet each other's stamps.
+ * Objects are known by place (8-byte units within the arena) and, once shared, by reference.  An object's first bytes are its stamp: who
+ * holds it, and its reference.  Two holders of one object meet each other's stamps.
  *
  * References go from worker to worker through rings, one for each pair: the producer writes `head`, the consumer `tail`; both outlive their
  * writers, and the next worker of the lane goes on where the last one died.
@@ -71,11 +72,11 @@ struct ghost_lane {
 	struct ghost_note note[2];
 	uint32_t now; /* which note is valid */
 	uint32_t progress;
-	uint32_t phase;  /* GHOST_PHASE_ that the worker has reached */
-	uint32_t client; /* slabc_client_id() */
-	uintptr_t base;  /* address of place 0 in the worker */
-	/* Where this lane's workers, dead ones too, spent their time. */
-	uint64_t ticks_inside, ticks, n_steps;
+	uint32_t phase;     /* GHOST_PHASE_ that the worker has reached */
+	uint32_t client;    /* slabc_client_id() */
+	uintptr_t base;     /* address of place 0 in the worker */
+	uint32_t is_inside; /* of a call */
+	uint64_t n_steps;   /* of all the lane's workers, dead ones too */
 	char error[256];
 	void *held[GHOST_CACHES][GHOST_MAX_HELD + GHOST_MAX_BATCH];
 };
@@ -104,7 +105,7 @@ struct ghost {
 };
 
 struct ghost_stamp {
-	uint64_t who; /* client id, place */
+	uint64_t who;  /* client id, place */
 	slabc_ref ref; /* 0: none was made */
 };
 
@@ -174,7 +175,7 @@ struct ghost_view {
 	const uint32_t *words;
 	char *base;
 	uint32_t cache[GHOST_CACHES]; /* their ids */
-	struct slabc *c; /* the comparing process's own session, with which it adopts and frees */
+	struct slabc *c;              /* the comparing process's own session, with which it adopts and frees */
 	struct slabc_cache *k[GHOST_CACHES];
 	uint32_t client;
 	/* By place, in units of 32 bytes: which lane says it is there. */
@@ -225,7 +226,8 @@ void ghost_look(const struct ghost_view *view, int pid, uint32_t client, struct 
 /* Of a stopped worker, just before it is killed: its lane, and that what it holds is its own. */
 void ghost_snapshot(struct ghost_view *view, const struct ghost *ghost, uint32_t lane, struct ghost_snapshot *snapshot);
 /* After slabd has reaped it, while the others run: compares, and takes what it left.  Completes the lane's ring. */
-void ghost_settle(struct ghost_view *view, struct ghost *ghost, uint32_t lane, const struct ghost_snapshot *snapshot, struct ghost_sums *sums);
+void ghost_settle(
+	struct ghost_view *view, struct ghost *ghost, uint32_t lane, const struct ghost_snapshot *snapshot, struct ghost_sums *sums);
 /* All workers stopped, the dead settled: every object of every lane and ring, and every word that names somebody. */
 void ghost_compare(struct ghost_view *view, const struct ghost *ghost, struct ghost_sums *sums);
 uint64_t ghost_count_named(const struct ghost_view *view);

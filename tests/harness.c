@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_HARNESSES = 8, MAX_ARGUMENTS = 32, GRACE_S = 15, CHILD_FAILED = 97 };
+enum { MAX_HARNESSES = 8, MAX_ARGUMENTS = 32, GRACE_S = 15, RUN_TIMEOUT_S = 20, CHILD_FAILED = 97 };
 
 static pid_t test_pid;
 static struct harness *harnesses[MAX_HARNESSES];
@@ -412,7 +412,7 @@ harness_run(char *const argv[], char *const env[], char *out, size_t size)
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		signal(SIGALRM, SIG_DFL);
-		alarm(HARNESS_TIMEOUT_S);
+		alarm(RUN_TIMEOUT_S);
 		for (unsigned i = 0; env && env[i]; i++)
 			putenv(env[i]);
 		dup2(fds[1], STDOUT_FILENO);

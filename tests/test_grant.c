@@ -207,7 +207,6 @@ test_whole_free_lists_in_order(void)
 	CU_ASSERT_EQUAL(k->nodes[0].n_partial, 3);
 	CU_ASSERT_EQUAL(k->nodes[0].first_partial, slabs[1]);
 	CU_ASSERT_EQUAL(k->nodes[0].last_partial, slabs[2]);
-	check_counters(&w, k);
 
 	/* Six of the first slab, one of the second, nothing of the third. */
 	n = take(&w, k, places, 7);
@@ -602,39 +601,69 @@ test_cache_limit(void)
 	world_deinit(&w);
 }
 
+/* The first client takes whatever there is; its slots. */
+static uint32_t
+take_everything(struct world *w, struct cache *k, int32_t *slots, uint32_t max, uint64_t *n_objectsp)
+{
+	struct grant grant;
+	uint32_t n = 0;
+
+	*n_objectsp = 0;
+	while (n < max && refill(w, 0, k, 16, 0, &grant) == 0) {
+		*n_objectsp += grant.n_objects;
+		while (n < max && (slots[n] = take_full(w, 0, k)) >= 0)
+			n++;
+	}
+	CU_ASSERT(n < max);
+	CU_ASSERT_PTR_NOT_NULL(strstr(w->why, "--arena-size"));
+	return n;
+}
+
+/* Its threads put their sheaves into its process barn. */
+static void
+make_idle(struct world *w, struct cache *k, const int32_t *taken, uint32_t n)
+{
+	struct layout_slot *slots = session_slots(w->sessions[0]);
+
+	for (uint32_t i = 0; i < n; i++) {
+		barn_hand(&slots[taken[i]], LAYOUT_HOLDER_BARN);
+		barn_push(&session_cache(w->sessions[0], k->id)->full, slots, (uint32_t)taken[i]);
+	}
+}
+
+enum { MANY = 1024 };
+
 /* A full arena: what others keep idle where slabd can reach it is called in; what threads hold is not; then ENOMEM in a sentence. */
 static void
 test_full_arena_and_relief(void)
 {
 	const struct cache_options options = {.name = "k", .size = 4096}, other = {.name = "other", .size = 1000};
 	struct cache *k, *k2;
+	int32_t taken[MANY];
 	struct grant grant;
-	uint64_t n_all = 0;
-	int32_t slot;
+	uint64_t n_objects;
 	struct world w;
+	uint32_t n;
 
 	world_init(&w, 2 << 20, ARENA_PROFILE_DEFAULT);
 	k = open_cache(&w, &options);
 	k2 = open_cache(&w, &other);
-	while (refill(&w, 0, k, 16, 0, &grant) == 0)
-		n_all += grant.n_objects;
-	CU_ASSERT_EQUAL(n_all, 512);
-	CU_ASSERT_PTR_NOT_NULL(strstr(w.why, "--arena-size"));
+	n = take_everything(&w, k, taken, MANY, &n_objects);
+	CU_ASSERT_EQUAL(n_objects, 512);
 	CU_ASSERT_EQUAL(w.arena->committed_bytes, 2 << 20);
-	/* All of it idle in the first one's process barn: the second gets, and of another cache too. */
+	/* Threads hold it all. */
+	CU_ASSERT_EQUAL(refill(&w, 1, k, 1, 0, &grant), -ENOMEM);
+	CU_ASSERT_EQUAL(refill(&w, 1, k2, 1, 0, &grant), -ENOMEM);
+	CU_ASSERT_PTR_NOT_NULL(strstr(w.why, "--arena-size"));
+	CU_ASSERT_EQUAL(check_counters(&w, k).n_in_sheaves, 512);
+	/* It is idle: the second client gets some, of the same cache and of another. */
+	make_idle(&w, k, taken, n);
 	CU_ASSERT_EQUAL(refill(&w, 1, k2, 1, 0, &grant), 0);
-	CU_ASSERT(grant.n_objects > 0);
+	CU_ASSERT_EQUAL(grant.n_objects, k2->capacity);
 	CU_ASSERT_EQUAL(take_full(&w, 0, k), -1);
+	CU_ASSERT_EQUAL(refill(&w, 1, k, 1, 0, &grant), 0);
 	check_counters(&w, k);
 	check_counters(&w, k2);
-	/* Once more, but the first one's threads hold everything. */
-	while (refill(&w, 0, k, 16, 0, &grant) == 0)
-		while ((slot = take_full(&w, 0, k)) >= 0)
-			continue;
-	CU_ASSERT_EQUAL(refill(&w, 1, k, 1, 0, &grant), -ENOMEM);
-	CU_ASSERT_EQUAL(refill(&w, 2, k2, 20, 0, &grant), 0); /* what the second had idle */
-	while (take_full(&w, 2, k2) >= 0)
-		continue;
 	world_deinit(&w);
 }
 
@@ -643,24 +672,24 @@ static void
 test_prefill_calls_the_idle_in(void)
 {
 	const struct cache_options options = {.name = "k", .size = 4096};
+	int32_t taken[MANY];
 	struct grant grant;
+	uint64_t n_objects;
 	struct world w;
 	struct cache *k;
-	int32_t slot;
+	uint32_t n;
 
 	world_init(&w, 2 << 20, ARENA_PROFILE_DEFAULT);
 	k = open_cache(&w, &options);
-	while (refill(&w, 0, k, 16, 0, &grant) == 0)
-		continue;
-	/* Four objects in slabs, 508 idle with the first client. */
-	slot = take_full(&w, 0, k);
-	CU_ASSERT_FATAL(slot >= 0);
+	n = take_everything(&w, k, taken, MANY, &n_objects);
+	/* One sheaf's objects in slabs, the rest idle with the first client. */
+	make_idle(&w, k, taken, n - 1);
 	lock(w.sessions[0]);
-	barn_hand(&session_slots(w.sessions[0])[slot], LAYOUT_HOLDER_SLABD);
-	grant_take_back(w.sessions[0], (uint32_t)slot, false);
-	session_slot_put(w.sessions[0], (uint32_t)slot);
+	barn_hand(&session_slots(w.sessions[0])[taken[n - 1]], LAYOUT_HOLDER_SLABD);
+	grant_take_back(w.sessions[0], (uint32_t)taken[n - 1], false);
+	session_slot_put(w.sessions[0], (uint32_t)taken[n - 1]);
 	unlock(w.sessions[0]);
-	CU_ASSERT(k->nodes[0].n_free > 0);
+	CU_ASSERT(k->nodes[0].n_free > 0 && k->nodes[0].n_free < 100);
 	CU_ASSERT_EQUAL(refill(&w, 1, k, 1, 100, &grant), 0);
 	CU_ASSERT_EQUAL(grant.n_objects, 100);
 	world_deinit(&w);
@@ -670,7 +699,7 @@ test_prefill_calls_the_idle_in(void)
 static void
 test_slots_are_bounded(void)
 {
-	const struct cache_options options = {.name = "k", .size = 4096};
+	const struct cache_options options = {.name = "k", .size = 8};
 	uint32_t n = 0;
 	struct grant grant;
 	struct world w;
