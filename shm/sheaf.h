@@ -103,12 +103,12 @@ sheaf_pop(const struct sheaf_view *v, struct sheaf *s)
 	size_t n; /* so wide that it is an index as it is */
 	char *p;
 
-	if (__builtin_expect(atomic_read(&s->busy) != 0 && !MUTANT(NO_GUARD), 0))
+	if (__builtin_expect(atomic_peek(&s->busy) != 0 && !MUTANT(NO_GUARD), 0))
 		return NULL;
 	atomic_write(&s->busy, 1);
 	atomic_compiler_barrier();
 	n = atomic_read(&s->size);
-	if (__builtin_expect(n <= atomic_read(&s->floor), 0))
+	if (__builtin_expect(n <= atomic_peek(&s->floor), 0))
 		goto slow;
 	place = atomic_read(sheaf_entry(s, n - 1));
 	word = sheaf_word(v, place);
@@ -146,12 +146,12 @@ sheaf_push(const struct sheaf_view *v, struct sheaf *s, void *p)
 	uint64_t x;
 	size_t n;
 
-	if (__builtin_expect(atomic_read(&s->busy) != 0 && !MUTANT(NO_GUARD), 0))
+	if (__builtin_expect(atomic_peek(&s->busy) != 0 && !MUTANT(NO_GUARD), 0))
 		return false;
 	atomic_write(&s->busy, 1);
 	atomic_compiler_barrier();
 	n = atomic_read(&s->size);
-	if (__builtin_expect(n >= atomic_read(&s->limit) || off >= v->span, 0))
+	if (__builtin_expect(n >= atomic_peek(&s->limit) || off >= v->span, 0))
 		goto slow;
 	page = &v->pages[off >> LAYOUT_PAGE_SHIFT];
 	x = (off & (LAYOUT_PAGE_BYTES - 1)) * v->recip + page->prod;

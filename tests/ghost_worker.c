@@ -610,15 +610,15 @@ do_one(struct worker *w, bool is_draining)
 		do_free(w, cache, batch(w));
 	else if (choice < 72000)
 		do_alloc_each(w, cache, false);
-	else if (choice < 72300)
+	else if (choice < 72500)
 		do_alloc_each(w, cache, true);
 	else if (choice < 74000)
 		do_free_each(w, cache);
 	else if (choice < 75000)
 		do_share(w, cache);
-	else if (choice < 94000)
+	else if (choice < 95000)
 		do_look(w, cache);
-	else if (choice < 96500 && !is_draining)
+	else if (choice < 97000 && !is_draining)
 		do_pass(w, cache);
 	else if (choice < 99999)
 		do_take(w, is_draining);

@@ -94,8 +94,9 @@ harness_path(const char *variable)
 
 	if (path)
 		return path;
-	return strcmp(variable, "SLABD") == 0 ? "build/release/slabd" :
-	       strcmp(variable, "SLABCTL") == 0 ? "build/release/slabctl" : "build/release/libslabclient.so";
+	return strcmp(variable, "SLABD") == 0     ? "build/release/slabd"
+	       : strcmp(variable, "SLABCTL") == 0 ? "build/release/slabctl"
+						  : "build/release/libslabclient.so";
 }
 
 /* The watchdog */
@@ -103,7 +104,8 @@ harness_path(const char *variable)
 static void
 on_alarm(int sig)
 {
-	static const char first[] = "\n    TIMEOUT in ", second[] = ": what it waits for is killed\n", last[] = ": still hanging, giving up\n";
+	static const char first[] = "\n    TIMEOUT in ", second[] = ": what it waits for is killed\n",
+			  last[] = ": still hanging, giving up\n";
 
 	(void)sig;
 	if (write(STDERR_FILENO, first, sizeof first - 1) < 0 || write(STDERR_FILENO, test_name, strlen(test_name)) < 0)
@@ -238,7 +240,8 @@ harness_start(struct harness *h, int *statusp, const char *arguments)
 	if (h->slabd == 0)
 		exec_slabd(h, arguments);
 	/* A connection is made before slabd is ready, its HELLO answered after. */
-	answers = EVENTUALLY(waitpid(h->slabd, &status, WNOHANG) != 0 || (fd = raw_connect(h->socket)) >= 0) && fd >= 0 && raw_hello(fd) == 0;
+	answers =
+		EVENTUALLY(waitpid(h->slabd, &status, WNOHANG) != 0 || (fd = raw_connect(h->socket)) >= 0) && fd >= 0 && raw_hello(fd) == 0;
 	if (answers) {
 		h->monitor = fd;
 		return true;

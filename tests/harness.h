@@ -6,9 +6,9 @@
  *   struct peer      a child process that runs a function, and the two pipes by which it and the test tell each other how far they are
  *   struct raw       a client without the library: descriptors and mappings of a session in the test's own hands
  *
- * CHECK and REQUIRE work in the test process (CUnit counts them) and in children (a failed one is printed and ends the child, whose exit status
- * the test process checks).  Nothing sleeps to wait for something: EVENTUALLY looks again for ten seconds at most.
- * What a test leaves behind because REQUIRE left it is put away by harness_teardown(), which every suite has.
+ * CHECK and REQUIRE work in the test process (CUnit counts them) and in children (a failed one is printed and ends the child, whose exit
+ * status the test process checks).  Nothing sleeps to wait for something: EVENTUALLY looks again for ten seconds at most. What a test
+ * leaves behind because REQUIRE left it is put away by harness_teardown(), which every suite has.
  */
 #ifndef SLAB_TESTS_HARNESS_H
 #define SLAB_TESTS_HARNESS_H
@@ -86,7 +86,8 @@ const char *harness_path(const char *variable);
 
 /* A folder without a slabd. */
 struct harness *harness_new(void);
-/* Starts slabd with these arguments (parted at blanks) and --socket; returns once it answers. false: it ended instead, *statusp its status. */
+/* Starts slabd with these arguments (parted at blanks) and --socket; returns once it answers. false: it ended instead, *statusp its status.
+ */
 bool harness_start(struct harness *h, int *statusp, const char *arguments);
 /* Both; a slabd that does not come up is fatal. */
 struct harness *harness_slabd(const char *arguments, ...) __attribute__((format(printf, 1, 2)));
@@ -136,7 +137,8 @@ struct slabc_cache *harness_open_cache(struct slabc *c, const char *name, size_t
 /* Raw packets.  Sending returns 0 or a negative errno. */
 int raw_connect(const char *path);
 int raw_send(int fd, enum proto_op op, uint32_t id, const union proto_request *request);
-/* Waits for the reply to id, ten seconds at most: its status; -1: the connection has ended, or no answer. sentence has PROTO_SENTENCE_BYTES or is NULL. */
+/* Waits for the reply to id, ten seconds at most: its status; -1: the connection has ended, or no answer. sentence has PROTO_SENTENCE_BYTES
+ * or is NULL. */
 int raw_receive(int fd, enum proto_op op, uint32_t id, union proto_reply *reply, char *sentence);
 int raw_call(int fd, enum proto_op op, const union proto_request *request, union proto_reply *reply, char *sentence);
 int raw_hello(int fd);

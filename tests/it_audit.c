@@ -159,7 +159,8 @@ pass_on(struct peer *me, void *arg)
 	peer_await(me, 'e');
 }
 
-/* Four processes allocate, pass and free for three seconds: every audit meanwhile finds nothing lost, nothing doubled; and at rest nothing undecided. */
+/* Four processes allocate, pass and free for three seconds: every audit meanwhile finds nothing lost, nothing doubled; and at rest nothing
+ * undecided. */
 static void
 it_live_audit_finds_nothing(void)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Caches: what an opening refuses and how it says so, alignment, contents, bulk calls, prefilled sheaves, and the knobs that change the paths. */
+/* Caches: what an opening refuses and how it says so, alignment, contents, bulk calls, prefilled sheaves, and the knobs that change the
+ * paths. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

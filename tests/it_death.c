@@ -61,8 +61,8 @@ hold(struct peer *me, void *arg)
 }
 
 /*
- * A SIGKILLed client: its sheaves come back, what it held is freed in a SLABC_RECLAIM cache and kept, whole and adoptable, in another; a client that
- * works meanwhile sees no error.
+ * A SIGKILLed client: its sheaves come back, what it held is freed in a SLABC_RECLAIM cache and kept, whole and adoptable, in another; a
+ * client that works meanwhile sees no error.
  */
 static void
 it_killed_client(void)
@@ -160,7 +160,8 @@ close_then_die(struct peer *me, void *arg)
 
 	raw_attach(&raw, h->socket, "amid a free");
 	for (int i = 0; i < 2; i++) {
-		uint32_t cache = raw_cache_open(&raw, i ? "reclaim" : "kept", 64, i ? SLABC_RECLAIM : 0), slot = raw_prefill(&raw, cache, 10);
+		uint32_t cache = raw_cache_open(&raw, i ? "reclaim" : "kept", 64, i ? SLABC_RECLAIM : 0),
+			 slot = raw_prefill(&raw, cache, 10);
 		struct sheaf *sheaf = raw_sheaf(&raw, slot);
 
 		/* Allocated, and then closed: nine by hand, one stays idle. */

@@ -122,8 +122,8 @@ it_misaligned_free(void)
 }
 
 /*
- * The rest of a slab that is too small for an object is no object, also where the words behind it are another slab's: a slab of 2,040-byte objects
- * has 16 of them, as many as its run of words, and 128 bytes over.
+ * The rest of a slab that is too small for an object is no object, also where the words behind it are another slab's: a slab of 2,040-byte
+ * objects has 16 of them, as many as its run of words, and 128 bytes over.
  */
 static void
 it_free_of_a_slabs_rest(void)

@@ -13,7 +13,6 @@
 
 #include "proto/channel.h"
 #include "proto/codec.h"
-#include "shm/word.h"
 #include "tests/harness.h"
 
 CU_pSuite it_hostile_suite(void);
@@ -44,7 +43,8 @@ check_hung_up(const struct harness *h, const void *packet, size_t n)
 	close(fd);
 }
 
-/* Packets that are none of the protocol's: the connection ends, each is counted, nobody else notices, no memory is taken by announced counts. */
+/* Packets that are none of the protocol's: the connection ends, each is counted, nobody else notices, no memory is taken by announced
+ * counts. */
 static void
 it_malformed_packets(void)
 {
@@ -96,7 +96,8 @@ it_malformed_packets(void)
 static void
 it_truncated_packets(void)
 {
-	static const enum proto_op ops[] = {PROTO_OP_HELLO, PROTO_OP_ATTACH, PROTO_OP_CACHE_OPEN, PROTO_OP_REFILL, PROTO_OP_FAULT, PROTO_OP_CACHES};
+	static const enum proto_op ops[] = {
+		PROTO_OP_HELLO, PROTO_OP_ATTACH, PROTO_OP_CACHE_OPEN, PROTO_OP_REFILL, PROTO_OP_FAULT, PROTO_OP_CACHES};
 	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k");
 	union proto_request request = {0};
 	unsigned n_sent = 0;
@@ -187,12 +188,14 @@ it_stray_descriptors(void)
 			char bytes[CMSG_SPACE(250 * sizeof(int))];
 		} control;
 		struct iovec iov = {packet, (size_t)length};
-		struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_SPACE(counts[i] * sizeof(int))};
+		struct msghdr m = {
+			.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_SPACE(counts[i] * sizeof(int))};
 		int fds[250];
 
 		for (unsigned j = 0; j < counts[i]; j++)
 			fds[j] = pipes[j % 2];
-		control.head = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(counts[i] * sizeof(int))};
+		control.head =
+			(struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(counts[i] * sizeof(int))};
 		memcpy(CMSG_DATA(&control.head), fds, counts[i] * sizeof(int));
 		CHECK(sendmsg(fd, &m, MSG_NOSIGNAL) == length);
 		CHECK(raw_call(fd, PROTO_OP_STATUS, &request, &reply, NULL) == PROTO_STATUS_OK);
@@ -286,9 +289,10 @@ be_hostile(struct peer *me, void *arg)
 		union proto_reply reply;
 
 		for (int i = 0; i < 4; i++) {
-			union proto_request request = {.refill = {.cache = caches[next_random(&state) % 2],
-							       .n_sheaves = (uint32_t)next_random(&state) % 8,
-							       .capacity = next_random(&state) % 4 ? 0 : (uint32_t)next_random(&state) % 1020}};
+			union proto_request request = {
+				.refill = {.cache = caches[next_random(&state) % 2],
+					.n_sheaves = (uint32_t)next_random(&state) % 8,
+					.capacity = next_random(&state) % 4 ? 0 : (uint32_t)next_random(&state) % 1020}};
 			int r = raw_call(raw.fd, PROTO_OP_REFILL, &request, &reply, NULL);
 
 			CHECK(r == PROTO_STATUS_OK || r == PROTO_STATUS_QUOTA || r == PROTO_STATUS_NO_MEMORY);
@@ -311,8 +315,8 @@ be_hostile(struct peer *me, void *arg)
 }
 
 /*
- * A client that writes nonsense all over its session segment, asking and giving back in between, while an honest one works with the same cache: slabd
- * lives, the honest one sees no error and none of its objects becomes another's, and the scribbler is named.
+ * A client that writes nonsense all over its session segment, asking and giving back in between, while an honest one works with the same
+ * cache: slabd lives, the honest one sees no error and none of its objects becomes another's, and the scribbler is named.
  */
 static void
 it_scribbled_session_segment(void)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs the integration tests: all, or the suites named on the command line. From the root of the tree, or with $SLABD, $SLABCTL, $SLABCLIENT_LIB. */
+/* Runs the integration tests: all, or the suites named on the command line. From the root of the tree, or with $SLABD, $SLABCTL,
+ * $SLABCLIENT_LIB. */
 #include <stdio.h>
 #include <string.h>
 

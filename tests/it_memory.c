@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory: the page ladder and what is said of it, shortage as an error and never a signal, pages given back, the reserve, and the metadata's share. */
+/* Memory: the page ladder and what is said of it, shortage as an error and never a signal, pages given back, the reserve, and the
+ * metadata's share. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -213,7 +214,8 @@ it_committed_falls_after_the_client(void)
 	CHECK(harness_status(h).committed_bytes == 0);
 }
 
-/* A full arena says ENOMEM and names the limit; after frees it gives again, to the same client and to another, whatever cache they want it for. */
+/* A full arena says ENOMEM and names the limit; after frees it gives again, to the same client and to another, whatever cache they want it
+ * for. */
 static void
 it_full_arena_recovers(void)
 {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions: who may open one, what each refusal says, and when a session ends (design.md I5) and when it does not. */
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -296,7 +295,8 @@ be_a_forked_child(struct peer *me, void *arg)
 	slabc_close(c);
 }
 
-/* In a forked child every call says ENOTCONN until it opens a session of its own; the parent notices nothing, neither then nor at the child's end. */
+/* In a forked child every call says ENOTCONN until it opens a session of its own; the parent notices nothing, neither then nor at the
+ * child's end. */
 static void
 it_fork(void)
 {
@@ -539,13 +539,15 @@ it_dlopen(void)
 		"  for (i = 0; i < 300; i++) { p[i] = a(k); if (!p[i]) return n; memset(p[i], i, 100); }\n"
 		"  for (i = 0; i < 300; i++) f(k, p[i]);\n  return NULL; }\n"
 		"static void *get(void *l, const char *n) { void *p = dlsym(l, n); if (!p) printf(\"no %s\\n\", n); return p; }\n"
-		"int main(int argc, char **argv) { struct slabc_options o = SLABC_OPTIONS_INIT; struct slabc *c; pthread_t t[8]; void *r; int i, bad = 0;\n"
+		"int main(int argc, char **argv) { struct slabc_options o = SLABC_OPTIONS_INIT; struct slabc *c; pthread_t t[8]; void *r; "
+		"int i, bad = 0;\n"
 		"  void *l = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL); if (!l) { puts(dlerror()); return 1; } (void)argc;\n"
 		"  int (*open)(struct slabc **, const struct slabc_options *);\n"
 		"  int (*cache_open)(struct slabc *, const char *, size_t, const struct slabc_cache_options *, struct slabc_cache **);\n"
 		"  void (*close)(struct slabc *);\n"
 		"  *(void **)&open = get(l, \"slabc_open\"); *(void **)&cache_open = get(l, \"slabc_cache_open\");\n"
-		"  *(void **)&close = get(l, \"slabc_close\"); *(void **)&a = get(l, \"slabc_alloc\"); *(void **)&f = get(l, \"slabc_free\");\n"
+		"  *(void **)&close = get(l, \"slabc_close\"); *(void **)&a = get(l, \"slabc_alloc\"); *(void **)&f = get(l, "
+		"\"slabc_free\");\n"
 		"  o.socket = argv[2]; if (open(&c, &o) || cache_open(c, \"k\", 100, 0, &k)) return 2;\n"
 		"  for (i = 0; i < 8; i++) pthread_create(&t[i], 0, work, t);\n"
 		"  for (i = 0; i < 8; i++) { pthread_join(t[i], &r); bad += r != 0; }\n"

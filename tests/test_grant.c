@@ -179,7 +179,8 @@ slab_of(const struct world *w, uint32_t place)
 	return w->arena->page_map[place >> LAYOUT_PLACE_PAGE_SHIFT].slab;
 }
 
-/* A refill takes whole free lists of as few slabs as do, from the head; what an allocation left over stays at the head, what frees made partial joins at the tail. */
+/* A refill takes whole free lists of as few slabs as do, from the head; what an allocation left over stays at the head, what frees made
+ * partial joins at the tail. */
 static void
 test_whole_free_lists_in_order(void)
 {
@@ -474,14 +475,15 @@ test_no_sheaves(void)
 	world_deinit(&w);
 }
 
-/* Knob values by profile: the kernel's own numbers (slub-reference.md 2, 3, 4, 5.1); by default barns bounded in bytes; tiny keeps nothing. */
+/* Knob values by profile: the kernel's own numbers (slub-reference.md 2, 3, 4, 5.1); by default barns bounded in bytes; tiny keeps nothing.
+ */
 static void
 test_profiles(void)
 {
 	static const struct {
 		uint32_t size, capacity, min_partial, tiny_order;
-	} golden[] = {{64, 60, 5, 0}, {128, 60, 5, 0}, {192, 60, 5, 0}, {256, 28, 5, 0}, {512, 28, 5, 1}, {1024, 12, 5, 1}, {2048, 12, 5, 1},
-		{4096, 4, 6, 1}, {8192, 4, 6, 1}, {16384, 4, 7, 2}};
+	} golden[] = {{64, 60, 5, 0}, {128, 60, 5, 0}, {192, 60, 5, 0}, {256, 28, 5, 0}, {512, 28, 5, 1}, {1024, 12, 5, 1},
+		{2048, 12, 5, 1}, {4096, 4, 6, 1}, {8192, 4, 6, 1}, {16384, 4, 7, 2}};
 	static const enum arena_profile profiles[] = {ARENA_PROFILE_DEFAULT, ARENA_PROFILE_KERNEL, ARENA_PROFILE_TINY};
 
 	for (unsigned p = 0; p < 3; p++) {
@@ -505,7 +507,8 @@ test_profiles(void)
 			}
 			CU_ASSERT_EQUAL(k->capacity, golden[i].capacity);
 			CU_ASSERT_EQUAL(k->min_partial, golden[i].min_partial);
-			CU_ASSERT_EQUAL(k->order, (uint32_t)geometry_order(size, 0, GEOMETRY_MAX_ORDER, geometry_min_objects(topology_online_cpus())));
+			CU_ASSERT_EQUAL(k->order,
+				(uint32_t)geometry_order(size, 0, GEOMETRY_MAX_ORDER, geometry_min_objects(topology_online_cpus())));
 			CU_ASSERT_EQUAL(k->barn_full, profiles[p] == ARENA_PROFILE_KERNEL ? 10 : (16u << 20) / sheaf_bytes_held);
 		}
 		world_deinit(&w);
@@ -516,8 +519,14 @@ test_profiles(void)
 static void
 test_knobs(void)
 {
-	struct cache_options options = {.name = "a", .size = 256, .sheaf_capacity = 32, .barn_full = 7, .min_partial = 9, .min_order = 2,
-		.max_order = 2, .max_cached = 12345};
+	struct cache_options options = {.name = "a",
+		.size = 256,
+		.sheaf_capacity = 32,
+		.barn_full = 7,
+		.min_partial = 9,
+		.min_order = 2,
+		.max_order = 2,
+		.max_cached = 12345};
 	struct world w;
 	struct cache *k;
 
@@ -529,7 +538,11 @@ test_knobs(void)
 	CU_ASSERT_EQUAL(k->order, 2);
 	CU_ASSERT_EQUAL(k->n_slab_objects, 64);
 	CU_ASSERT_EQUAL(k->max_cached, 12345);
-	options = (struct cache_options){.name = "b", .size = 256, .sheaf_capacity = 32, .sheaf_round_up = 1, .barn_full = LAYOUT_KNOB_NONE,
+	options = (struct cache_options){.name = "b",
+		.size = 256,
+		.sheaf_capacity = 32,
+		.sheaf_round_up = 1,
+		.barn_full = LAYOUT_KNOB_NONE,
 		.max_order = LAYOUT_KNOB_NONE};
 	k = open_cache(&w, &options);
 	CU_ASSERT_EQUAL(k->capacity, 60);
