@@ -46,6 +46,7 @@ typedef uint64_t slabc_ref;
 /* Cache flags; all openers must agree but for SLABC_NOWAIT, which is the opener's own. */
 #define SLABC_RECLAIM 0x1u /* objects of a client that dies are freed; default: kept as orphans. A free by pointer of another's object is refused */
 #define SLABC_SHARED 0x2u  /* objects are shared from birth: for containers whose links are offsets */
+#define SLABC_NO_OWNER 0x8u /* no object words: the last nanosecond; then no reclaim, adopt, give or stale check (ENOTSUP), the audit passes it by */
 #define SLABC_NOWAIT 0x4u  /* allocation never waits for slabd: EAGAIN, and a refill is on its way */
 
 #define SLABC_SHEAVES_NONE 0xffffffffu /* sheaf_capacity: each object is asked for and given back by itself */
@@ -135,6 +136,53 @@ SLABC_API int slabc_valid(struct slabc *c, slabc_ref ref);
 SLABC_API void *slabc_adopt(struct slabc *c, slabc_ref ref);
 /* Frees by reference: exact also when the owner died or the object was used anew.  -ESTALE: it is gone already. -EINVAL: not shared, and not one's own. */
 SLABC_API int slabc_free_ref(struct slabc *c, slabc_ref ref);
+
+/* Makes the living client with that id the owner of one's own object, which is shared from then on. Done by slabd. ESRCH: no such client. EINVAL: not one's own. */
+SLABC_API int slabc_give(struct slabc *c, void *p, uint32_t client);
+
+/*
+ * Sized allocation: size classes 8 to 8,192 bytes (96 and 192 too), larger ones as runs of pages up to what a segment holds.  Any session can free
+ * what any made; the rules for other clients' objects are slabc_free()'s.  errno as slabc_alloc().
+ */
+SLABC_API void *slabc_malloc(struct slabc *c, size_t n);                            /* n 0: an object of its own, of no use */
+SLABC_API void *slabc_calloc(struct slabc *c, size_t n, size_t size);               /* zero; ENOMEM if n * size overflows */
+SLABC_API void *slabc_realloc(struct slabc *c, void *p, size_t n);                  /* in place if the class or run holds it; p NULL: malloc; n 0: frees, NULL. On failure p stays */
+SLABC_API void *slabc_memalign(struct slabc *c, size_t align, size_t n);            /* align: a power of two up to 4,096; else EINVAL */
+SLABC_API void slabc_mfree(struct slabc *c, void *p);                               /* any object of any cache of the arena; NULL is ignored */
+SLABC_API size_t slabc_usable_size(struct slabc *c, const void *p);                 /* bytes that may be used; 0, errno EINVAL: no object */
+
+/*
+ * Roots: names of up to SLABC_MAX_ROOT_NAME bytes for references, kept by slabd for the arena.  Weak: a root is gone when its object is freed.
+ * slabc_publish: EEXIST unless flags has SLABC_REPLACE or the old one is stale. ESTALE, EINVAL: no such object, or not shared. ENAMETOOLONG. ENOSPC: too many roots.
+ */
+#define SLABC_MAX_ROOT_NAME 255
+#define SLABC_REPLACE 0x1u
+SLABC_API int slabc_publish(struct slabc *c, const char *name, slabc_ref ref, unsigned flags);
+SLABC_API int slabc_lookup(struct slabc *c, const char *name, slabc_ref *refp);     /* ENOENT. Read-only sessions may */
+SLABC_API int slabc_lookup_wait(struct slabc *c, const char *name, slabc_ref *refp, int timeout_ms); /* until it is published; ETIMEDOUT; -1: for ever */
+SLABC_API int slabc_unpublish(struct slabc *c, const char *name);                   /* ENOENT */
+/* The first root after `after` (NULL: from the start), in the order of bytes, whose name begins with prefix; name has room for SLABC_MAX_ROOT_NAME + 1. ENOENT: no more. */
+SLABC_API int slabc_next_root(struct slabc *c, const char *prefix, const char *after, char *name, slabc_ref *refp);
+
+/* What the dead left in the cache, one by one: the orphan after `after` (0: the first), by place; 0: no more. */
+SLABC_API slabc_ref slabc_next_orphan(struct slabc_cache *k, slabc_ref after);
+/* As slabc_adopt(), but only from the dead: of two that were shown it, one gets it. */
+SLABC_API void *slabc_adopt_orphan(struct slabc *c, slabc_ref ref);
+
+/* Gives what is idle of the cache back: this session's barn, slabd's barns, empty slabs. Other clients' sheaves as far as slabd can reach them. */
+SLABC_API int slabc_cache_shrink(struct slabc_cache *k);
+/* Ends a cache that nobody needs: EBUSY with the count while objects are allocated or others have it open (slabc_last_error()). ENOENT. */
+SLABC_API int slabc_cache_destroy(struct slabc *c, const char *name);
+
+struct slabc_stats {
+	size_t size; /* set by SLABC_STATS_INIT */
+	uint64_t arena_bytes, committed_bytes; /* limit, and what is committed of it */
+	uint64_t bytes_held, bytes_idle;       /* of this session: in objects it holds, in its sheaves */
+	uint64_t n_refills, n_flushes, n_foreign_frees, n_bad_frees, n_dropped, n_nested; /* of this session, since it began */
+	uint32_t n_threads, n_caches;          /* of this session */
+};
+#define SLABC_STATS_INIT {sizeof(struct slabc_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+SLABC_API int slabc_get_stats(struct slabc *c, struct slabc_stats *out);
 
 /* The id slabctl shows: slot and life of this session. */
 SLABC_API uint32_t slabc_client_id(struct slabc *c);
