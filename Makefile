@@ -9,6 +9,11 @@ BINDIR = $(PREFIX)/bin
 SBINDIR = $(PREFIX)/sbin
 LIBDIR = $(PREFIX)/lib
 INCLUDEDIR = $(PREFIX)/include
+SYSTEMDDIR = $(PREFIX)/lib/systemd/system
+SYSUSERSDIR = $(PREFIX)/lib/sysusers.d
+TMPFILESDIR = $(PREFIX)/lib/tmpfiles.d
+# A packager's /usr has its settings in /etc, as systemd and the FHS have it.
+SYSCONFDIR = $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 
 CC ?= gcc
 CFLAGS ?= -O2 -g
@@ -31,11 +36,11 @@ CLIENT_LIBS = $(shell pkg-config --libs msgpack)
 
 SHM_SRC = shm/barn.c shm/segment.c
 PROTO_SRC = proto/codec.c proto/channel.c
-SERVER_SRC = server/arena.c server/audit.c server/bitset.c server/cache.c server/config.c server/conn.c server/geometry.c server/grant.c \
-	server/listener.c server/log.c server/node.c server/pages.c server/reaper.c server/request.c server/session.c server/slab.c \
-	server/slabd.c server/stats.c server/topology.c server/words.c
-CLIENT_SRC = client/block.c client/bulk.c client/cache.c client/free.c client/mapping.c client/ref.c client/session.c client/slabclient.c client/thread.c
-CTL_SRC = client/ctl/main.c client/ctl/table.c
+SERVER_SRC = server/access.c server/arena.c server/audit.c server/bitset.c server/cache.c server/config.c server/conn.c server/geometry.c server/grant.c \
+	server/ladder.c server/listener.c server/log.c server/node.c server/orphan.c server/pages.c server/profile.c server/reaper.c server/ref.c server/request.c server/request_admin.c server/request_root.c server/retire.c server/root.c server/request_access.c server/session.c server/slab.c \
+	server/slabd.c server/stats.c server/topology.c server/watch.c server/words.c
+CLIENT_SRC = client/admin.c client/block.c client/bulk.c client/cache.c client/free.c client/mapping.c client/orphan.c client/ref.c client/root.c client/session.c client/sized.c client/slabclient.c client/thread.c
+CTL_SRC = client/ctl/ask.c client/ctl/command.c client/ctl/main.c client/ctl/show.c client/ctl/table.c
 
 obj = $(patsubst %.c,$(B)/%.o,$(1))
 SHM_OBJ = $(call obj,$(SHM_SRC)) $(B)/layout_hash.o
@@ -110,7 +115,10 @@ $(B)/tests/steady: $(B)/tests/steady.o $(B)/libslabclient.so
 $(B)/tests/test_mutants: $(call obj,tests/test_mutants.c $(wildcard tests/steps_*.c)) $(B)/shm/step.o $(ALL_OBJ)
 	$(CC) $(LD_ALL) -o $@ $^ $(SERVER_LIBS) $(TEST_LIBS)
 
-test-programs: all $(B)/tests/unit $(B)/tests/it $(B)/tests/stress_kill $(B)/tests/steady
+$(B)/tests/attach: $(B)/tests/systemd/attach.o $(B)/libslabclient.so
+	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
+
+test-programs: all $(B)/tests/unit $(B)/tests/it $(B)/tests/stress_kill $(B)/tests/steady $(B)/tests/attach
 
 check: test-programs
 	$(MAKE) VARIANT=steps C_EXTRA=-DSLAB_STEPS build/steps/tests/test_mutants
@@ -158,7 +166,8 @@ demo: all
 	PKG_CONFIG_PATH=$(CURDIR)/build/demo/lib/pkgconfig LDFLAGS=-Wl,-rpath,$(CURDIR)/build/demo/lib $(MAKE) -s -C examples OUT=$(CURDIR)/build/demo/examples
 	SLABD=build/demo/sbin/slabd SLABCTL=build/demo/bin/slabctl PIPELINE=build/demo/examples/pipeline examples/demo.sh
 
-# Installation: one list, "file folder mode", for both ways.
+# Installation: one list, "file folder mode [name [keep]]", for both ways. What is to be kept is the administrator's once it is there: it is not written
+# over, and goes only if it is as it came.
 
 define INSTALL_LIST
 $(B)/slabd $(SBINDIR) 755
@@ -167,22 +176,36 @@ $(LIB) $(LIBDIR) 755
 $(B)/libslabclient.a $(LIBDIR) 644
 client/slabclient.h $(INCLUDEDIR) 644
 $(B)/libslabclient.pc $(LIBDIR)/pkgconfig 644
+$(B)/slabd.service $(SYSTEMDDIR) 644
+systemd/slabd.socket $(SYSTEMDDIR) 644
+systemd/slabd.sysusers $(SYSUSERSDIR) 644 slabd.conf
+systemd/slabd.tmpfiles $(TMPFILESDIR) 644 slabd.conf
+systemd/slabd.conf $(SYSCONFDIR)/slabd 644 slabd.conf keep
 endef
 export INSTALL_LIST
 INSTALL_LINKS = libslabclient.so.$(SOVERSION) libslabclient.so
 
-# Made anew each time: it depends on PREFIX.
+# Made anew each time: they depend on PREFIX.
 $(B)/libslabclient.pc: client/libslabclient.pc.in FORCE
 	@mkdir -p $(@D)
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' -e 's|@VERSION@|$(VERSION)|' $< >$@
 
-install: all $(B)/libslabclient.pc
-	echo "$$INSTALL_LIST" | while read -r file dir mode; do \
-		install -D -m "$$mode" "$$file" "$(DESTDIR)$$dir/$$(basename "$$file")" || exit 1; done
+$(B)/slabd.service: systemd/slabd.service.in FORCE
+	@mkdir -p $(@D)
+	sed -e 's|@SBINDIR@|$(SBINDIR)|g' -e 's|@SYSCONFDIR@|$(SYSCONFDIR)|g' $< >$@
+
+install: all $(B)/libslabclient.pc $(B)/slabd.service
+	echo "$$INSTALL_LIST" | while read -r file dir mode name keep; do \
+		to="$(DESTDIR)$$dir/$${name:-$$(basename "$$file")}"; \
+		[ -n "$$keep" ] && [ -e "$$to" ] && continue; \
+		install -D -m "$$mode" "$$file" "$$to" || exit 1; done
 	for l in $(INSTALL_LINKS); do ln -sf libslabclient.so.$(VERSION) "$(DESTDIR)$(LIBDIR)/$$l"; done
 
 uninstall:
-	echo "$$INSTALL_LIST" | while read -r file dir mode; do rm -f "$(DESTDIR)$$dir/$$(basename "$$file")"; done
+	echo "$$INSTALL_LIST" | while read -r file dir mode name keep; do \
+		to="$(DESTDIR)$$dir/$${name:-$$(basename "$$file")}"; \
+		[ -n "$$keep" ] && ! cmp -s "$$file" "$$to" && continue; \
+		rm -f "$$to"; done
 	for l in $(INSTALL_LINKS); do rm -f "$(DESTDIR)$(LIBDIR)/$$l"; done
 
 format:

@@ -35,8 +35,7 @@ pop_portion(const struct slabc_cache *k, struct sheaf *s, uint32_t n, void **pv)
 
 	if (s == &no_sheaf)
 		return 0;
-	atomic_write(&s->busy, 1);
-	atomic_compiler_barrier();
+	sheaf_enter(s);
 	size = atomic_read(&s->size);
 	floor = atomic_read(&s->floor);
 	n = size <= floor ? 0 : n < size - floor ? n : size - floor;
@@ -46,18 +45,21 @@ pop_portion(const struct slabc_cache *k, struct sheaf *s, uint32_t n, void **pv)
 	}
 	for (n_named = 0; n_named < n; n_named++) {
 		uint32_t place = atomic_read(&s->entry[size - 1 - n_named]);
-		uint32_t *word = sheaf_word(&k->v, place), w = atomic_read(word);
 
-		if ((w & WORD_LOW_MASK) != 0)
-			break;
-		atomic_write(word, w + k->v.birth);
+		if (!k->is_wordless) {
+			uint32_t *word = sheaf_word(&k->v, place), w = atomic_read(word);
+
+			if ((w & WORD_LOW_MASK) != 0)
+				break;
+			atomic_write(word, w + k->v.birth);
+		}
 		pv[n_named] = k->v.base + ((uint64_t)place << LAYOUT_PLACE_SHIFT);
 	}
 	STEP(BULK_ALLOC_NAMED);
 	/* order: SHEAF_SIZE release - the words name the owner before the sheaf lets go */
 	if (n > 0)
 		atomic_write_release(&s->size, size - n_named);
-	atomic_write_release(&s->busy, 0);
+	sheaf_leave(s);
 	return n_named;
 }
 
@@ -85,6 +87,25 @@ alloc_bulk(struct slabc_cache *k, struct thread_block *tb, size_t n, void **pv, 
 	return 0;
 }
 
+/* One object of a bulk free: closes its word if it is the client's own.  false: it goes to the rest. */
+static bool
+close_one(const struct slabc_cache *k, struct portion *portion, void *p, uint32_t *word)
+{
+	/* order: WORD acquire - what the last holder wrote */
+	uint32_t w = word ? atomic_read_acquire(word) : 0;
+	bool is_mine = word_owner(w) == k->v.me;
+
+	if (is_mine && word_state(w) == WORD_OWNED) {
+		atomic_write(word, word_with(w, k->v.me, WORD_CLOSING));
+		return true;
+	}
+	if (is_mine && word_state(w) != WORD_CLOSING && atomic_cas(word, &w, word_with(w, k->v.me, WORD_CLOSING)))
+		return true;
+	/* A pointer that comes twice is met CLOSING here; later it would be found free, or another's. */
+	portion->rest[portion->n_rest++] = (struct rest){.p = p, .is_double = is_mine && word_state(w) == WORD_CLOSING};
+	return false;
+}
+
 /* Closes what of pv is the client's own, up to the room in s.  Returns how many of pv were looked at. s is busy. */
 static size_t
 close_portion(const struct slabc_cache *k, struct portion *portion, uint32_t room, size_t n, void **pv)
@@ -93,22 +114,14 @@ close_portion(const struct slabc_cache *k, struct portion *portion, uint32_t roo
 
 	portion->n = portion->n_rest = 0;
 	for (i = 0; i < n && portion->n < room && portion->n_rest < CLIENT_PORTION; i++) {
-		bool is_inside, is_mine;
-		uint32_t *word, w;
+		bool is_inside;
+		uint32_t *word;
 
 		if (!pv[i])
 			continue;
 		word = sheaf_word_at(&k->v, pv[i], &is_inside);
-		/* order: WORD acquire - what the last holder wrote */
-		w = word ? atomic_read_acquire(word) : 0;
-		is_mine = word_owner(w) == k->v.me;
-		if (is_mine && word_state(w) == WORD_OWNED)
-			atomic_write(word, word_with(w, k->v.me, WORD_CLOSING));
-		else if (!is_mine || word_state(w) == WORD_CLOSING || !atomic_cas(word, &w, word_with(w, k->v.me, WORD_CLOSING))) {
-			/* A pointer that comes twice is met CLOSING here; later it would be found free, or another's. */
-			portion->rest[portion->n_rest++] = (struct rest){.p = pv[i], .is_double = is_mine && word_state(w) == WORD_CLOSING};
+		if (!(k->is_wordless && word) && !close_one(k, portion, pv[i], word))
 			continue;
-		}
 		portion->word[portion->n] = word;
 		portion->place[portion->n++] = (uint32_t)((uint64_t)((char *)pv[i] - k->v.base) >> LAYOUT_PLACE_SHIFT);
 	}
@@ -116,9 +129,9 @@ close_portion(const struct slabc_cache *k, struct portion *portion, uint32_t roo
 }
 
 static void
-clear_portion(const struct portion *portion)
+clear_portion(const struct slabc_cache *k, const struct portion *portion)
 {
-	for (uint32_t i = 0; i < portion->n; i++) {
+	for (uint32_t i = 0; i < portion->n && !k->is_wordless; i++) {
 		/* order: WORD release - as in sheaf_push() */
 		atomic_write_release(portion->word[i], word_cleared(atomic_read(portion->word[i])));
 		if (i == 0)
@@ -149,8 +162,7 @@ push_portion(struct slabc_cache *k, struct thread_block *tb, struct portion *por
 	portion->n = portion->n_rest = 0;
 	if (s == &no_sheaf)
 		return 0;
-	atomic_write(&s->busy, 1);
-	atomic_compiler_barrier();
+	sheaf_enter(s);
 	size = atomic_read(&s->size);
 	limit = thread_limit(k, s);
 	room = size < limit ? limit - size : 0;
@@ -159,7 +171,7 @@ push_portion(struct slabc_cache *k, struct thread_block *tb, struct portion *por
 	n_seen = close_portion(k, portion, room, n, pv);
 	STEP(FREE_CLOSED);
 	if (MUTANT(CLEAR_FIRST)) {
-		clear_portion(portion);
+		clear_portion(k, portion);
 		STEP(BULK_FREE_GROWN);
 	}
 	for (uint32_t i = 0; i < portion->n; i++)
@@ -170,12 +182,12 @@ push_portion(struct slabc_cache *k, struct thread_block *tb, struct portion *por
 	STEP(BULK_FREE_GROWN);
 	if (MUTANT(HAND_OVER_BEFORE_CLEAR) && portion->n > 0 && size + portion->n == limit) {
 		hand_over_first(k, tb, s);
-		clear_portion(portion);
+		clear_portion(k, portion);
 		return n_seen;
 	}
 	if (!MUTANT(CLEAR_FIRST))
-		clear_portion(portion);
-	atomic_write_release(&s->busy, 0);
+		clear_portion(k, portion);
+	sheaf_leave(s);
 	return n_seen;
 }
 
@@ -230,7 +242,7 @@ slabc_alloc_bulk(struct slabc_cache *k, size_t n, void **pv)
 
 	if (n == 0)
 		return 0;
-	r = session_usable(k->c);
+	r = cache_usable(k);
 	if (r < 0)
 		return r;
 	if (thread_enter(k)) {
@@ -254,7 +266,7 @@ slabc_alloc_bulk(struct slabc_cache *k, size_t n, void **pv)
 void
 slabc_free_bulk(struct slabc_cache *k, size_t n, void **pv)
 {
-	int error = errno, r = session_usable(k->c);
+	int error = errno, r = cache_usable(k);
 	struct thread_block *tb;
 
 	if (n == 0)
@@ -319,13 +331,13 @@ prefill(struct slabc_cache *k, size_t n, struct slabc_sheaf *made)
 		return r;
 	thread_drain(tb);
 	*made = (struct slabc_sheaf){.k = k};
-	if (!k->is_single && n <= k->capacity)
+	if (!k->is_single && n <= atomic_read(&k->capacity))
 		slot = take_cached(k, tb, (uint32_t)n, &made->sheaf);
 	if (slot != CLIENT_NO_SLOT) {
 		made->slot = (uint32_t)slot;
 		return 0;
 	}
-	r = cache_prefill(k, (uint32_t)n, &made->slot, session_deadline(k->c, &deadline));
+	r = cache_prefill(k, (uint32_t)n, 0, &made->slot, session_deadline(k->c, &deadline));
 	if (r < 0)
 		return r;
 	made->sheaf = mapping_sheaf(k->c, made->slot);
@@ -336,7 +348,7 @@ prefill(struct slabc_cache *k, size_t n, struct slabc_sheaf *made)
 static int
 prefill_checked(struct slabc_cache *k, size_t n, struct slabc_sheaf *made)
 {
-	int r = session_usable(k->c);
+	int r = cache_usable(k);
 
 	if (r < 0)
 		return r;
@@ -367,7 +379,7 @@ slabc_prefill(struct slabc_cache *k, size_t n)
 void *
 slabc_alloc_from(struct slabc_cache *k, struct slabc_sheaf *s)
 {
-	int r = session_usable(k->c);
+	int r = cache_usable(k);
 	void *p;
 
 	if (r < 0)
@@ -375,7 +387,7 @@ slabc_alloc_from(struct slabc_cache *k, struct slabc_sheaf *s)
 	if (!s || s->k != k)
 		return error_null(error_set(EINVAL, "the sheaf is of another cache"));
 	do {
-		p = sheaf_pop(&k->v, s->sheaf);
+		p = sheaf_take(k, s->sheaf);
 		if (p)
 			return p;
 	} while (thread_drop_top(k, s->sheaf));
@@ -389,7 +401,7 @@ slabc_return(struct slabc_cache *k, struct slabc_sheaf *s)
 
 	if (!s)
 		return;
-	if (session_usable(k->c) == 0 && thread_enter(k)) {
+	if (cache_usable(k) == 0 && thread_enter(k)) {
 		barn_put(k, s->slot, s->sheaf, LAYOUT_HOLDER_APP);
 		thread_leave();
 	}
@@ -401,7 +413,7 @@ int
 slabc_refill(struct slabc_cache *k, struct slabc_sheaf **sp, size_t n)
 {
 	struct slabc_sheaf made, *s = *sp;
-	int error = errno, r = session_usable(k->c);
+	int error = errno, r = cache_usable(k);
 
 	if (r < 0)
 		return r;

@@ -31,7 +31,7 @@ sheaf_open(const struct slabc_cache *k, struct sheaf *s, uint32_t slot)
 	atomic_write(&s->floor, 0);
 	/* Without sheaves every free is slow: it gives back at once. */
 	atomic_write(&s->limit, k->is_single ? 0 : atomic_read(&k->c->slots[slot].capacity));
-	atomic_write_release(&s->busy, 0);
+	atomic_write_release(&s->busy, k->is_wordless ? SHEAF_WORDLESS : 0);
 }
 
 int32_t
@@ -41,10 +41,9 @@ sheaf_look(struct sheaf *s)
 
 	if (s == &no_sheaf)
 		return 0;
-	atomic_write(&s->busy, 1);
-	atomic_compiler_barrier();
+	sheaf_enter(s);
 	n = atomic_read(&s->floor) == UINT32_MAX ? -1 : (int32_t)atomic_read(&s->size);
-	atomic_write_release(&s->busy, 0);
+	sheaf_leave(s);
 	return n;
 }
 
@@ -75,6 +74,43 @@ barn_get(struct slabc_cache *k, uint64_t *head, uint32_t holder, struct sheaf **
 	return CLIENT_NO_SLOT;
 }
 
+/* Knobs */
+
+static void
+set_knobs(struct slabc_cache *k, uint32_t capacity, uint64_t max_full)
+{
+	uint32_t full = max_full == 0 ? 1 : max_full < MAX_FULL ? (uint32_t)max_full : MAX_FULL;
+
+	atomic_write(&k->capacity, capacity);
+	atomic_write(&k->max_full, full);
+	atomic_write(&k->max_ask, full < 4 ? 1 : full / 4 < CLIENT_MAX_ASK ? full / 4 : CLIENT_MAX_ASK);
+	atomic_write(&k->max_empty, k->is_single ? 1 : full > CLIENT_MIN_EMPTY ? full : CLIENT_MIN_EMPTY);
+}
+
+static uint32_t
+default_keep(const struct slabc_cache *k)
+{
+	uint64_t keep = CLIENT_KEEP_BYTES / ((uint64_t)k->capacity * k->v.object_bytes);
+
+	return keep == 0 ? 1 : keep < k->max_full ? (uint32_t)keep : k->max_full;
+}
+
+/* Have the knobs been tuned?  Sheaves of the old size go on in use, and back to slabd when they are put down (barn_put()). */
+static void
+cache_learn(struct slabc_cache *k)
+{
+	uint32_t now = atomic_read(&k->c->caches[k->v.cache].knobs), before = atomic_read(&k->knobs), capacity = now & 0xffff;
+	uint64_t keep;
+
+	if (now == before || k->is_single || capacity == 0 || capacity > LAYOUT_MAX_SHEAF || !atomic_cas(&k->knobs, &before, now))
+		return;
+	keep = (uint64_t)atomic_read(&k->keep) * atomic_read(&k->capacity) / capacity;
+	set_knobs(k, capacity, now >> 16);
+	atomic_write(&k->keep, keep == 0 ? 1 : keep < k->max_full ? (uint32_t)keep : k->max_full);
+}
+
+/* Sheaves between hands */
+
 /* Tells slabd, without waiting, when enough has been given back. */
 static void
 ring(struct slabc_cache *k)
@@ -82,7 +118,7 @@ ring(struct slabc_cache *k)
 	uint32_t n = atomic_add(&k->n_unrung, 1) + 1, ask = atomic_read(&k->ask);
 	union proto_request request = {.flush = {.cache = k->v.cache}};
 
-	if (n < CLIENT_BELL_SHEAVES && (uint64_t)n * k->capacity * k->v.object_bytes < CLIENT_BELL_BYTES)
+	if (n < CLIENT_BELL_SHEAVES && (uint64_t)n * atomic_read(&k->capacity) * k->v.object_bytes < CLIENT_BELL_BYTES)
 		return;
 	request.flush.n_sheaves = atomic_swap(&k->n_unrung, 0);
 	if (request.flush.n_sheaves == 0)
@@ -97,11 +133,10 @@ sheaf_shut(const struct layout_slot *slot, struct sheaf *s, uint32_t holder)
 	static const struct timespec pause = {.tv_nsec = 50000};
 
 	for (uint32_t tries = 0; tries < REVOKED_TRIES; tries++) {
-		atomic_write(&s->busy, 1);
-		atomic_compiler_barrier();
+		sheaf_enter(s);
 		if (atomic_read(&s->floor) != UINT32_MAX)
 			return true;
-		atomic_write_release(&s->busy, 0);
+		sheaf_leave(s);
 		if (atomic_read(&slot->holder) != holder)
 			return false;
 		nanosleep(&pause, NULL);
@@ -119,9 +154,10 @@ barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 
 	if (!sheaf_shut(&slots[slot], s, holder))
 		return false;
+	cache_learn(k);
 	size = atomic_read(&s->size);
-	is_kept = slots[slot].capacity == k->capacity && (size > 0 ? !k->is_single && barn_count(atomic_read(&shown->full)) < atomic_read(&k->keep)
-								   : barn_count(atomic_read(&shown->empty)) < k->max_empty);
+	is_kept = slots[slot].capacity == atomic_read(&k->capacity) && (size > 0 ? !k->is_single && barn_count(atomic_read(&shown->full)) < atomic_read(&k->keep)
+								   : barn_count(atomic_read(&shown->empty)) < atomic_read(&k->max_empty));
 	if (is_kept) {
 		if (!barn_take(&slots[slot], holder, LAYOUT_HOLDER_BARN))
 			return false;
@@ -158,12 +194,12 @@ refill_request(const struct slabc_cache *k, uint32_t n_sheaves, uint32_t capacit
 static void
 note_regret(struct slabc_cache *k)
 {
-	uint32_t keep = atomic_read(&k->keep);
+	uint32_t keep = atomic_read(&k->keep), max_full = atomic_read(&k->max_full);
 
 	if (atomic_read(&k->has_flushed) == 0)
 		return;
 	atomic_write(&k->has_flushed, 0);
-	atomic_write(&k->keep, keep < k->max_full / 2 ? keep * 2 : k->max_full);
+	atomic_write(&k->keep, keep < max_full / 2 ? keep * 2 : max_full);
 }
 
 int
@@ -171,9 +207,11 @@ cache_refill(struct slabc_cache *k, int64_t deadline)
 {
 	uint32_t ask = k->is_single ? 1 : atomic_read(&k->ask);
 	union proto_request request = refill_request(k, ask, 0);
+	uint32_t max_ask;
 	union proto_reply reply;
 	int r;
 
+	cache_learn(k);
 	note_regret(k);
 	if (k->is_nowait)
 		return session_refill_nowait(k->c, &request);
@@ -183,7 +221,8 @@ cache_refill(struct slabc_cache *k, int64_t deadline)
 	if (reply.refill.n_sheaves == 0)
 		return error_set(ENOMEM, "slabd has no object of cache '%s' to give, and says no more", k->name);
 	count_one(&k->shown->n_refills);
-	atomic_write(&k->ask, ask * 2 < k->max_ask ? ask * 2 : k->max_ask);
+	max_ask = atomic_read(&k->max_ask);
+	atomic_write(&k->ask, ask * 2 < max_ask ? ask * 2 : max_ask);
 	return 0;
 }
 
@@ -194,20 +233,23 @@ cache_lend(struct slabc_cache *k, int64_t deadline)
 	union proto_request request = refill_request(k, 0, 0);
 	union proto_reply reply;
 
+	cache_learn(k);
 	request.refill.n_empty = ask;
 	atomic_write(&k->lend_ask, ask * 2 < CLIENT_MAX_ASK ? ask * 2 : CLIENT_MAX_ASK);
 	return session_call(k->c, PROTO_OP_REFILL, &request, &reply, deadline);
 }
 
 int
-cache_prefill(struct slabc_cache *k, uint32_t n, uint32_t *slotp, int64_t deadline)
+cache_prefill(struct slabc_cache *k, uint32_t n, uint32_t n_pages, uint32_t *slotp, int64_t deadline)
 {
 	union proto_request request = refill_request(k, 1, n);
 	union proto_reply reply;
 	struct layout_slot *slot;
 	struct sheaf *s;
-	int r = session_call(k->c, PROTO_OP_REFILL, &request, &reply, deadline);
+	int r;
 
+	request.refill.n_pages = n_pages;
+	r = session_call(k->c, PROTO_OP_REFILL, &request, &reply, deadline);
 	if (r < 0)
 		return r;
 	slot = &k->c->slots[reply.refill.slot];
@@ -252,9 +294,9 @@ static int
 handle_init(struct slabc_cache *k, struct slabc *c, const char *name, const struct proto_cache_open_reply *reply)
 {
 	uint32_t id = reply->cache, recip = id ? atomic_read(&c->caches[id].recip) : 0;
-	uint64_t sheaf_total;
 
-	if (reply->object_bytes == 0 || recip != ((UINT64_C(1) << 32) + reply->object_bytes - 1) / reply->object_bytes)
+	if (reply->object_bytes == 0 || (reply->flags & LAYOUT_CACHE_RUNS ? recip != 1
+				: recip != ((UINT64_C(1) << 32) + reply->object_bytes - 1) / reply->object_bytes))
 		return error_set(EPROTO, "slabd describes cache '%s' in two ways", name);
 	k->v = (struct sheaf_view){.base = c->base,
 		.span = c->span,
@@ -269,18 +311,10 @@ handle_init(struct slabc_cache *k, struct slabc *c, const char *name, const stru
 	k->shown = &c->session_caches[id];
 	k->flags = reply->flags;
 	k->is_single = reply->capacity == 0;
-	k->capacity = k->is_single ? 1 : reply->capacity;
-	sheaf_total = (uint64_t)k->capacity * reply->object_bytes;
-	k->max_full = reply->max_cached / sheaf_total < MAX_FULL ? (uint32_t)(reply->max_cached / sheaf_total) : MAX_FULL;
-	k->max_ask = k->max_full / 4 < CLIENT_MAX_ASK ? k->max_full / 4 : CLIENT_MAX_ASK;
-	if (k->max_full == 0)
-		k->max_full = 1;
-	if (k->max_ask == 0)
-		k->max_ask = 1;
-	k->max_empty = k->is_single ? 1 : k->max_full > CLIENT_MIN_EMPTY ? k->max_full : CLIENT_MIN_EMPTY;
-	k->keep = CLIENT_KEEP_BYTES / sheaf_total < k->max_full ? (uint32_t)(CLIENT_KEEP_BYTES / sheaf_total) : k->max_full;
-	if (k->keep == 0)
-		k->keep = 1;
+	k->is_wordless = reply->flags & SLABC_NO_OWNER;
+	set_knobs(k, k->is_single ? 1 : reply->capacity, reply->max_cached / ((uint64_t)(k->is_single ? 1 : reply->capacity) * reply->object_bytes));
+	k->knobs = atomic_read(&c->caches[id].knobs);
+	k->keep = default_keep(k);
 	k->ask = 1;
 	k->lend_ask = 1;
 	strncpy(k->name, name, sizeof(k->name) - 1);
@@ -340,6 +374,9 @@ copy_options(union proto_request *request, const char *name, size_t size, const 
 		return error_set(EINVAL, "name of a cache: 1 to %zu bytes", sizeof(q->name) - 1);
 	if (strlen(name) >= sizeof(q->name))
 		return error_set(ENAMETOOLONG, "name of a cache: %zu bytes, at most %zu", strlen(name), sizeof(q->name) - 1);
+	if (o.flags & ~(SLABC_RECLAIM | SLABC_SHARED | SLABC_NOWAIT | SLABC_NO_OWNER))
+		return error_set(EINVAL, "cache '%s': flags 0x%x, of which 0x%x are none of SLABC_RECLAIM, SLABC_SHARED, SLABC_NOWAIT, SLABC_NO_OWNER",
+			name, o.flags, o.flags & ~(SLABC_RECLAIM | SLABC_SHARED | SLABC_NOWAIT | SLABC_NO_OWNER));
 	strcpy(q->name, name);
 	q->size = size;
 	q->align = o.align;
@@ -357,9 +394,9 @@ copy_options(union proto_request *request, const char *name, size_t size, const 
 	return 0;
 }
 
-/* Only from inside. */
+/* Only from inside. flags: beyond opt's. */
 static int
-cache_open(struct slabc *c, const char *name, size_t size, const struct slabc_cache_options *opt, struct slabc_cache **kp)
+cache_open(struct slabc *c, const char *name, size_t size, const struct slabc_cache_options *opt, uint32_t flags, struct slabc_cache **kp)
 {
 	union proto_request request = {0};
 	union proto_reply reply;
@@ -371,6 +408,7 @@ cache_open(struct slabc *c, const char *name, size_t size, const struct slabc_ca
 		r = copy_options(&request, name, size, opt, &is_nowait);
 	if (r < 0)
 		return r;
+	request.cache_open.flags |= flags;
 	pthread_mutex_lock(&c->opening);
 	r = session_call(c, PROTO_OP_CACHE_OPEN, &request, &reply, session_deadline(c, &deadline));
 	if (r == 0)
@@ -386,18 +424,43 @@ slabc_cache_open(struct slabc *c, const char *name, size_t size, const struct sl
 
 	if (!thread_enter(NULL))
 		return error_set(EAGAIN, "slabc_cache_open() in a signal handler that interrupted the library");
-	r = cache_open(c, name, size, opt, kp);
+	r = cache_open(c, name, size, opt, 0, kp);
 	thread_leave();
 	if (r == 0)
 		errno = error;
 	return r;
 }
 
+/* Makes an opened handle the session's own, which closing leaves; another thread's opening of the same one may stand instead. */
+static void
+own_set(struct slabc *c, struct slabc_cache *k)
+{
+	struct slabc_cache *unset = NULL;
+
+	/* order: OWN release - the handle is complete */
+	if (atomic_cas(&c->own[k->v.cache], &unset, k))
+		return;
+	pthread_mutex_lock(&library_lock);
+	k->n_opens--;
+	pthread_mutex_unlock(&library_lock);
+}
+
+int
+cache_own_named(
+	struct slabc *c, const char *name, size_t size, const struct slabc_cache_options *opt, uint32_t flags, struct slabc_cache **kp)
+{
+	int r = cache_open(c, name, size, opt, flags, kp);
+
+	if (r == 0)
+		own_set(c, *kp);
+	return r;
+}
+
 int
 cache_own(struct slabc *c, uint32_t id, struct slabc_cache **kp)
 {
-	/* order: OWN acquire - the handle is complete */
-	struct slabc_cache *k = atomic_read_acquire(&c->own[id]), *unset = NULL;
+	/* order: OWN acquire - pairs with own_set() */
+	struct slabc_cache *k = atomic_read_acquire(&c->own[id]);
 	char name[sizeof(c->caches[0].name)];
 	int r;
 
@@ -407,17 +470,12 @@ cache_own(struct slabc *c, uint32_t id, struct slabc_cache **kp)
 	}
 	memcpy(name, c->caches[id].name, sizeof(name));
 	name[sizeof(name) - 1] = '\0';
-	r = cache_open(c, name, 0, NULL, &k);
+	r = cache_open(c, name, 0, NULL, 0, &k);
 	if (r < 0)
 		return r;
 	if (k->v.cache != id)
 		return error_set(EPROTO, "slabd has another cache '%s' than it shows", name);
-	/* order: OWN release - pairs with the read above */
-	if (!atomic_cas(&c->own[id], &unset, k)) {
-		pthread_mutex_lock(&library_lock);
-		k->n_opens--; /* another thread's opening of the same handle stands */
-		pthread_mutex_unlock(&library_lock);
-	}
+	own_set(c, k);
 	*kp = k;
 	return 0;
 }
@@ -453,6 +511,70 @@ unchain(struct slabc_cache *k)
 	return !k->c->handles[k->v.cache];
 }
 
+/* No thread has a sheaf of it, and slabd knows nothing of it. */
+static void
+close_destroyed(struct slabc_cache *k)
+{
+	struct slabc_cache **linkp = &k->c->destroyed;
+
+	pthread_mutex_lock(&library_lock);
+	if (--k->n_opens == 0) {
+		while (*linkp != k)
+			linkp = &(*linkp)->next;
+		*linkp = k->next;
+		handle_free(k);
+	}
+	pthread_mutex_unlock(&library_lock);
+}
+
+void
+cache_drop_idle(struct slabc_cache *k, bool is_all_threads)
+{
+	pthread_mutex_lock(&library_lock);
+	for (struct thread_block *tb = library_threads; tb; tb = tb->next)
+		if (is_all_threads || tb == tls.block)
+			if (tb->cache[k->v.index].k == k)
+				thread_drop(tb, k->v.index, false);
+	flush_list(k, &k->shown->full);
+	flush_list(k, &k->shown->empty);
+	pthread_mutex_unlock(&library_lock);
+}
+
+void
+cache_bury(struct slabc *c, uint32_t id)
+{
+	struct slabc_cache *k;
+
+	pthread_mutex_lock(&library_lock);
+	if (c->own[id])
+		c->own[id]->n_opens--;
+	/* The size classes' among them. */
+	for (unsigned i = 0; i <= CLIENT_N_CLASSES; i++)
+		if (c->sized[i] && c->sized[i] == c->own[id])
+			atomic_write(&c->sized[i], NULL);
+	atomic_write(&c->own[id], NULL);
+	while ((k = c->handles[id])) {
+		c->handles[id] = k->next;
+		atomic_write(&k->is_destroyed, 1);
+		k->next = c->destroyed;
+		c->destroyed = k;
+		/* The session's own. */
+		if (k->n_opens == 0) {
+			c->destroyed = k->next;
+			handle_free(k);
+		}
+	}
+	pthread_mutex_unlock(&library_lock);
+}
+
+int
+cache_usable(const struct slabc_cache *k)
+{
+	if (atomic_read(&k->is_destroyed))
+		return error_set(ENOENT, "cache '%s' was destroyed (slabc_cache_destroy): its handle can only be closed", k->name);
+	return session_usable(k->c);
+}
+
 static void
 cache_close(struct slabc_cache *k)
 {
@@ -462,10 +584,14 @@ cache_close(struct slabc_cache *k)
 	int64_t deadline = 0;
 	union proto_reply reply;
 
+	if (k->is_destroyed) {
+		close_destroyed(k);
+		return;
+	}
 	thread_drain_all(c, k);
 	pthread_mutex_lock(&library_lock);
 	if (--k->n_opens <= is_own) {
-		/* slabc_free_ref() in other threads may be at work on a handle of the session's own. */
+		/* slabc_free_ref() and slabc_mfree() in other threads may be at work on a handle of the session's own. */
 		for (struct thread_block *tb = library_threads; tb; tb = tb->next)
 			if (!is_own || tb == tls.block)
 				thread_drop(tb, k->v.index, false);
@@ -497,7 +623,7 @@ slabc_cache_close(struct slabc_cache *k)
 		cache_close(k);
 	} else {
 		pthread_mutex_lock(&library_lock);
-		if (--k->n_opens == 0) {
+		if (--k->n_opens == 0 && !k->is_destroyed) {
 			unchain(k);
 			handle_free(k);
 		}

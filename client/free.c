@@ -27,9 +27,14 @@ struct free_target {
 void
 slabc_free(struct slabc_cache *k, void *p)
 {
-	if (__builtin_expect(sheaf_push(&k->v, tls.main[k->v.index], p), 1))
+	struct sheaf *s = tls.main[k->v.index];
+
+	if (__builtin_expect(sheaf_push(&k->v, s, p), 1))
 		return;
-	thread_free_slow(k, p);
+	/* Hides that k and p are the same, so that what comes here costs the path above no register. */
+	__asm__("" : "+r"(k), "+r"(p));
+	if (!sheaf_push_wordless(&k->v, s, p))
+		thread_free_slow(k, p);
 }
 
 static uint64_t *
@@ -164,10 +169,33 @@ free_push(struct slabc_cache *k, struct sheaf *s, const struct free_target *f, u
 	return 0;
 }
 
+/* Frees into s what has no word that would say whose it is, or whether it is free already. */
+static int
+free_push_wordless(struct slabc_cache *k, struct sheaf *s, const struct free_target *f)
+{
+	int r = FREE_E_FULL;
+	uint32_t n;
+
+	if (s == &no_sheaf)
+		return FREE_E_FULL;
+	sheaf_enter(s);
+	n = atomic_read(&s->size);
+	if (n < thread_limit(k, s)) {
+		atomic_write(&s->entry[n], f->place);
+		/* order: SHEAF_SIZE release - the entry lies below the size that covers it */
+		atomic_write_release(&s->size, n + 1);
+		r = 0;
+	}
+	sheaf_leave(s);
+	return r;
+}
+
 /* Frees into s; a lost claim is made again while the life is the same and somebody holds it (I1b).  FREE_E_FULL, or a negative errno. */
 static int
 free_into(struct slabc_cache *k, struct sheaf *s, struct free_target *f)
 {
+	if (k->is_wordless)
+		return free_push_wordless(k, s, f);
 	for (uint32_t tries = 0; tries < MAX_LOST_CLAIMS; tries++) {
 		/* order: WORD acquire - pairs with the release of whoever held it last */
 		uint32_t w = atomic_read_acquire(f->word);
@@ -239,7 +267,7 @@ nested_free(struct slabc_cache *k, void *p)
 	int r = free_find(k, p, &f);
 
 	count_one(&k->shown->n_nested);
-	if (r == 0)
+	if (r == 0 && !k->is_wordless)
 		r = free_judge(k, &f, atomic_read(f.word));
 	if (r == 0) {
 		if (tb)
@@ -270,7 +298,7 @@ thread_free_slow(struct slabc_cache *k, void *p)
 
 	if (!p)
 		return;
-	r = session_usable(k->c);
+	r = cache_usable(k);
 	if (r == 0 && !thread_enter(k)) {
 		r = nested_free(k, p);
 	} else if (r == 0) {

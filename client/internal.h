@@ -11,6 +11,10 @@
  *   free.c         frees
  *   bulk.c         many objects in one call, prefilled sheaves
  *   ref.c          references
+ *   root.c         named references
+ *   orphan.c       what passes from one client to another by slabd
+ *   admin.c        stats, shrinking, destroying
+ *   sized.c        the malloc family
  *
  * Locks, in the order in which they are taken: slabc.opening, library_lock, slabc.requests.  None is held by a thread that is not inside
  * the library (tls.in_library), so a signal handler that finds its thread outside may take them, and one that finds it inside takes none.
@@ -40,6 +44,7 @@ enum {
 	CLIENT_BELL_BYTES = 256 * 1024,
 	CLIENT_KEEP_BYTES = 1024 * 1024, /* in a process barn, before the program shows that it wants more */
 	CLIENT_MIN_EMPTY = 64, /* empty sheaves that a process barn keeps at any rate */
+	CLIENT_N_CLASSES = 13, /* of sizes: 8, 16, 32, 64, 96, 128, 192, 256, 512 .. 8192 bytes */
 	CLIENT_NO_SLOT = -1,
 };
 
@@ -77,9 +82,13 @@ struct slabc {
 	struct layout_session_cache *session_caches;
 	struct layout_slot *slots;
 
-	/* Handles by cache id: the first of a chain (library_lock); and the one that slabc_free_ref() keeps (written once). */
+	/* Handles by cache id: the first of a chain (library_lock); and the one that the session keeps for itself (written once). */
 	struct slabc_cache *handles[LAYOUT_MAX_CACHES];
 	struct slabc_cache *own[LAYOUT_MAX_CACHES];
+	/* Handles of caches that this session destroyed, until they are closed (library_lock). */
+	struct slabc_cache *destroyed;
+	/* Of own[], those of the size classes, and last that of the runs. Written once. */
+	struct slabc_cache *sized[CLIENT_N_CLASSES + 1];
 	/* SLABC_NOWAIT refills on their way, by cache id: NOWAIT_, or what came of the last (a positive errno). requests */
 	int nowait[LAYOUT_MAX_CACHES];
 };
@@ -91,9 +100,13 @@ struct slabc_cache {
 	struct layout_session_cache *shown; /* process barn and counters */
 	struct slabc_cache *next;           /* chain of its cache id; library_lock */
 	uint32_t n_opens;                   /* library_lock */
+	uint32_t is_destroyed;              /* set once, when no thread has a sheaf of it: the slow paths look */
 	uint32_t flags;
+	/* As slabd shows them (shm/layout.h); capacity to max_ask follow from them, looked at when a sheaf is put down and at a refill. Any thread. */
+	uint32_t knobs;
 	uint32_t capacity; /* of a sheaf */
 	bool is_single;    /* no sheaves: an object is asked for and given back by itself */
+	bool is_wordless;  /* SLABC_NO_OWNER */
 	bool is_nowait;
 	uint32_t max_full;  /* sheaves with objects that the process barn may ever keep: max_cached */
 	uint32_t max_empty; /* and without */
@@ -180,6 +193,15 @@ void session_post(struct slabc *c, enum proto_op op, const union proto_request *
 /* A refill that is not waited for.  0: look into the process barn, one has come; -EAGAIN: on its way; or what came of the last one. */
 int session_refill_nowait(struct slabc *c, const union proto_request *request);
 
+/* From outside: a request, within the session's timeout. EAGAIN in a handler that interrupted the library. */
+int session_ask(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply);
+
+/* ref.c */
+/* The reference of an object that this session holds, which is not shared by that. */
+int ref_peek(const struct slabc *c, const void *p, slabc_ref *refp);
+/* What the reference stands for here. */
+int ref_resolve(const struct slabc *c, slabc_ref ref, void **pp);
+
 /* mapping.c */
 int mapping_attach(struct slabc *c, const struct proto_attach_reply *reply, int *fds, unsigned n_fds);
 void mapping_drop_session(struct slabc *c);
@@ -205,6 +227,12 @@ void thread_forget_all(void);
 int thread_key_make(void);
 
 /* cache.c: sheaves between the thread, the process barn and slabd */
+/* As session_usable(), and ENOENT if the cache was destroyed. */
+int cache_usable(const struct slabc_cache *k);
+/* The calling thread's sheaves (or all threads', none of which may be in a call on k) and the process barn go back to slabd's list. */
+void cache_drop_idle(struct slabc_cache *k, bool is_all_threads);
+/* opening held: the cache is no more; its handles only wait for being closed. */
+void cache_bury(struct slabc *c, uint32_t id);
 /* Takes the newest sheaf off one of the lists for holder, ready for use; CLIENT_NO_SLOT: there is none. */
 int32_t barn_get(struct slabc_cache *k, uint64_t *head, uint32_t holder, struct sheaf **sheafp);
 /* Hands on a sheaf that `holder` holds and that is no longer used. false: slabd has it. */
@@ -221,10 +249,12 @@ void handle_free(struct slabc_cache *k);
 int cache_refill(struct slabc_cache *k, int64_t deadline);
 /* Gets an empty sheaf into the process barn. */
 int cache_lend(struct slabc_cache *k, int64_t deadline);
-/* A sheaf with n objects, for the application. */
-int cache_prefill(struct slabc_cache *k, uint32_t n, uint32_t *slotp, int64_t deadline);
-/* The handle with which slabc_free_ref() frees objects of a cache. */
+/* A sheaf with n objects, for the application; in a cache of runs with one, of n_pages. */
+int cache_prefill(struct slabc_cache *k, uint32_t n, uint32_t n_pages, uint32_t *slotp, int64_t deadline);
+/* The handle that the session keeps for itself: of the cache with that id, or name; flags: LAYOUT_CACHE_ beyond opt's. Only from inside. */
 int cache_own(struct slabc *c, uint32_t id, struct slabc_cache **kp);
+int cache_own_named(
+	struct slabc *c, const char *name, size_t size, const struct slabc_cache_options *opt, uint32_t flags, struct slabc_cache **kp);
 
 /* thread.c */
 void *thread_alloc_slow(struct slabc_cache *k);
@@ -251,9 +281,19 @@ int thread_free_one(struct slabc_cache *k, struct thread_block *tb, void *p, int
 int thread_free_exact(
 	struct slabc_cache *k, struct thread_block *tb, uint32_t place, uint32_t *word, uint32_t generation, int64_t *deadlinep);
 
+/* ref.c */
+/* The word of the object that starts at place, and whose page's life it is; false: none starts there. */
+bool ref_find_word(const struct slabc *c, uint32_t place, uint32_t *cachep, uint32_t **wordp, uint8_t *incarnationp);
+
 enum fault { FAULT_NONE, FAULT_DOUBLE = 1, FAULT_WILD = 2, FAULT_MISALIGNED = 3, FAULT_REFUSED = 4 };
 /* Counts and reports a bad free; -EINVAL. */
 int thread_fault(struct slabc_cache *k, enum fault kind, const void *p);
+
+static inline bool
+cache_is_wordless(const struct slabc *c, uint32_t cache)
+{
+	return c->caches[cache].flags & LAYOUT_CACHE_NO_OWNER;
+}
 
 static inline uint32_t
 thread_holder(const struct thread_block *tb)
@@ -265,7 +305,14 @@ thread_holder(const struct thread_block *tb)
 static inline bool
 sheaf_is_entered(const struct sheaf *s)
 {
-	return s != &no_sheaf && atomic_read(&s->busy) != 0;
+	return s != &no_sheaf && (atomic_read(&s->busy) & SHEAF_BUSY) != 0;
+}
+
+/* An object from the top of a sheaf of either kind. */
+static inline void *
+sheaf_take(const struct slabc_cache *k, struct sheaf *s)
+{
+	return k->is_wordless ? sheaf_pop_wordless(&k->v, s) : sheaf_pop(&k->v, s);
 }
 
 /* Counters for show: racing threads may lose one. */

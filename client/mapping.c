@@ -59,10 +59,10 @@ check_arena(const struct slabc *c, uint32_t n_segments)
 		return nonsense("a number of segments");
 	for (uint32_t i = 0; i < n_segments; i++) {
 		const struct layout_segment *s = &arena->segments[i];
-		uint64_t align = s->pages == LAYOUT_PAGES_HUGE ? RANGE_ALIGN / LAYOUT_PAGE_BYTES : 1;
+		uint64_t align = segment_page_bytes(s->pages) / LAYOUT_PAGE_BYTES;
 
 		if (s->first_page < end || s->n_pages == 0 || (uint64_t)s->first_page + s->n_pages > arena->n_pages ||
-			s->first_page % align || s->n_pages % align || s->pages > LAYOUT_PAGES_HUGE)
+			s->first_page % align || s->n_pages % align || s->pages > LAYOUT_PAGES_1G)
 			return nonsense("a segment");
 		end = (uint64_t)s->first_page + s->n_pages;
 	}
@@ -122,8 +122,14 @@ map_data(struct slabc *c, const int *fds)
 {
 	uint64_t bytes = (uint64_t)c->arena->n_pages * LAYOUT_PAGE_BYTES;
 	uint32_t flags = SEGMENT_MAP_NORESERVE | (c->is_readonly ? 0 : SEGMENT_MAP_WRITE);
-	int r = segment_reserve_range(bytes, RANGE_ALIGN, &c->range);
+	uint64_t align = RANGE_ALIGN;
+	int r;
 
+	/* A page of 1 GiB lies at a multiple of that. */
+	for (uint32_t i = 0; i < c->arena->n_segments; i++)
+		if (segment_page_bytes(c->arena->segments[i].pages) > align)
+			align = segment_page_bytes(c->arena->segments[i].pages);
+	r = segment_reserve_range(bytes, align, &c->range);
 	if (r < 0)
 		return error_set(-r, "the arena needs %llu bytes of address space: %s", (unsigned long long)bytes, strerror(-r));
 	c->range_bytes = bytes;

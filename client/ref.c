@@ -10,6 +10,9 @@
  * A reference stands while its page is in the same life and the object's word has the same generation and names a holder who is not freeing
  * it. The page map is read cache first (acquire), incarnation last, as slabd writes them in the opposite order; then the word. The word
  * changes hands by compare-and-swap only, from exactly what was read (I1b).  Nothing here takes a lock but slabc_free_ref().
+ *
+ * An object without a word (SLABC_NO_OWNER) has generation 0 in its references, and they are followed as long as the page is in the same life:
+ * that the object is still the one that was meant, nobody checks.  What would need to know it says ENOTSUP.
  */
 #include "client/internal.h"
 
@@ -30,9 +33,8 @@ stale(const char *why)
 	return error_set(ESTALE, "the reference is stale: %s", why);
 }
 
-/* The word of the object that starts at place; false: none does. */
-static bool
-find_word(const struct slabc *c, uint32_t place, uint32_t *cachep, uint32_t **wordp, uint8_t *incarnationp)
+bool
+ref_find_word(const struct slabc *c, uint32_t place, uint32_t *cachep, uint32_t **wordp, uint8_t *incarnationp)
 {
 	const struct layout_page *page = &c->pages[place >> LAYOUT_PLACE_PAGE_SHIFT];
 	/* order: PAGE_MAP acquire - pairs with slabd's last store of the entry, the cache id */
@@ -68,13 +70,19 @@ find_ref(const struct slabc *c, slabc_ref ref, struct place_found *found)
 	segment = &c->arena->segments[i];
 	if ((found->place >> LAYOUT_PLACE_PAGE_SHIFT) - segment->first_page >= segment->n_pages)
 		return false;
-	if (!find_word(c, found->place, &found->cache, &found->word, &incarnation))
+	if (!ref_find_word(c, found->place, &found->cache, &found->word, &incarnation))
 		return false;
 	if (incarnation != (uint8_t)(ref >> 48) && !MUTANT(NO_INCARNATION))
 		return false;
 	found->p = c->base + ((uint64_t)found->place << LAYOUT_PLACE_SHIFT);
 	STEP(DEREF_READ);
 	return true;
+}
+
+static int
+wordless(const struct slabc *c, uint32_t cache, const char *what)
+{
+	return error_set(ENOTSUP, "cache '%.47s' was made with SLABC_NO_OWNER: its objects cannot be %s", c->caches[cache].name, what);
 }
 
 static bool
@@ -116,23 +124,30 @@ share(const struct slabc *c, uint32_t *word, uint32_t *wp)
 	return error_set(EIO, "the object's word changed %d times", MAX_LOST_CLAIMS);
 }
 
+static slabc_ref
+make(const struct slabc *c, uint32_t place, uint8_t incarnation, uint32_t w)
+{
+	uint64_t segment = segment_of(c, place >> LAYOUT_PLACE_PAGE_SHIFT);
+
+	return (segment + 1) << 56 | (uint64_t)incarnation << 48 | (uint64_t)word_generation(w) << 32 | place;
+}
+
 slabc_ref
 slabc_ref_of(struct slabc *c, const void *p)
 {
 	uint64_t off = (uint64_t)((const char *)p - c->base);
-	uint32_t place = (uint32_t)(off >> LAYOUT_PLACE_SHIFT), segment, cache, w = 0, *word;
+	uint32_t place = (uint32_t)(off >> LAYOUT_PLACE_SHIFT), cache, w = 0, *word;
 	uint8_t incarnation = 0;
 	int r = session_writable(c);
 
 	if (r == 0) {
-		if (off >= c->span || off % (1u << LAYOUT_PLACE_SHIFT) || !find_word(c, place, &cache, &word, &incarnation))
+		if (off >= c->span || off % (1u << LAYOUT_PLACE_SHIFT) || !ref_find_word(c, place, &cache, &word, &incarnation))
 			r = error_set(EINVAL, "%p is not the first byte of an object of this arena", p);
-		else
+		else if (!cache_is_wordless(c, cache))
 			r = share(c, word, &w);
 	}
 	if (r == 0) {
-		segment = segment_of(c, place >> LAYOUT_PLACE_PAGE_SHIFT);
-		return (uint64_t)(segment + 1) << 56 | (uint64_t)incarnation << 48 | (uint64_t)word_generation(w) << 32 | place;
+		return make(c, place, incarnation, w);
 	}
 	errno = -r;
 	return 0;
@@ -147,7 +162,9 @@ slabc_deref(struct slabc *c, slabc_ref ref)
 	if (r < 0)
 		return error_null(r);
 	/* order: WORD acquire - pairs with the holder's sharing of it */
-	if (__builtin_expect(!find_ref(c, ref, &found) || !word_stands(atomic_read_acquire(found.word), found.generation), 0))
+	if (__builtin_expect(!find_ref(c, ref, &found) ||
+				     (!word_stands(atomic_read_acquire(found.word), found.generation) && !cache_is_wordless(c, found.cache)),
+		    0))
 		return error_null(stale("the object was freed, or is another one now"));
 	return found.p;
 }
@@ -161,7 +178,13 @@ slabc_valid(struct slabc *c, slabc_ref ref)
 		return 0;
 	/* order: WORD acquire - what the caller read of the object was read before the word is */
 	atomic_fence_acquire();
-	return find_ref(c, ref, &found) && word_stands(atomic_read_acquire(found.word), found.generation);
+	if (!find_ref(c, ref, &found))
+		return 0;
+	if (word_stands(atomic_read_acquire(found.word), found.generation))
+		return 1;
+	if (cache_is_wordless(c, found.cache))
+		errno = -wordless(c, found.cache, "checked");
+	return 0;
 }
 
 static int
@@ -175,6 +198,8 @@ adopt(struct slabc *c, slabc_ref ref, void **pp)
 		return r;
 	if (!find_ref(c, ref, &found))
 		return stale("the object's page is another one now");
+	if (cache_is_wordless(c, found.cache))
+		return wordless(c, found.cache, "adopted");
 	/* order: WORD acquire - what the last holder wrote */
 	w = atomic_read_acquire(found.word);
 	for (uint32_t tries = 0; tries < MAX_LOST_CLAIMS; tries++) {
@@ -217,6 +242,8 @@ free_ref(struct slabc *c, slabc_ref ref)
 
 	if (!find_ref(c, ref, &found))
 		return stale("the object's page is another one now");
+	if (cache_is_wordless(c, found.cache))
+		return wordless(c, found.cache, "freed by reference; free them by pointer");
 	/* Before a handle is opened for it.  order: WORD acquire - as in adopt() */
 	if (!word_stands(atomic_read_acquire(found.word), found.generation) && !MUTANT(POINTER_FREE))
 		return stale("the object was freed, or is another one now");
@@ -245,4 +272,38 @@ slabc_free_ref(struct slabc *c, slabc_ref ref)
 	if (r == 0)
 		errno = error;
 	return r;
+}
+
+int
+ref_peek(const struct slabc *c, const void *p, slabc_ref *refp)
+{
+	uint64_t off = (uint64_t)((const char *)p - c->base);
+	uint32_t place = (uint32_t)(off >> LAYOUT_PLACE_SHIFT), cache, w, *word;
+	uint8_t incarnation;
+
+	if (off >= c->span || off % (1u << LAYOUT_PLACE_SHIFT) || !ref_find_word(c, place, &cache, &word, &incarnation))
+		return error_set(EINVAL, "%p is not the first byte of an object of this arena", p);
+	if (c->caches[cache].flags & SLABC_NO_OWNER)
+		return error_set(ENOTSUP, "the object's cache has no object words (SLABC_NO_OWNER): nothing says whose it is");
+	w = atomic_read(word);
+	if (word_owner(w) != c->me || !word_is_live(w))
+		return error_set(EINVAL, "%p is not this session's: another client holds it, or nobody", p);
+	*refp = make(c, place, incarnation, w);
+	return 0;
+}
+
+int
+ref_resolve(const struct slabc *c, slabc_ref ref, void **pp)
+{
+	struct place_found found;
+
+	if (!find_ref(c, ref, &found))
+		return stale("the object's page is another one now");
+	if (cache_is_wordless(c, found.cache))
+		return wordless(c, found.cache, "adopted");
+	/* order: WORD acquire - as in slabc_deref() */
+	if (!word_stands(atomic_read_acquire(found.word), found.generation))
+		return stale("the object was freed, or is another one now");
+	*pp = found.p;
+	return 0;
 }

@@ -268,6 +268,20 @@ session_call(struct slabc *c, enum proto_op op, const union proto_request *reque
 	return session_call_fds(c, op, request, reply, NULL, NULL, deadline);
 }
 
+int
+session_ask(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply)
+{
+	int error = errno, r;
+	int64_t deadline = 0;
+
+	if (!thread_enter(NULL))
+		return error_set(EAGAIN, "a call that asks slabd, in a signal handler that interrupted the library");
+	r = session_call(c, op, request, reply, session_deadline(c, &deadline));
+	thread_leave();
+	errno = error;
+	return r;
+}
+
 void
 session_post(struct slabc *c, enum proto_op op, const union proto_request *request)
 {

@@ -277,6 +277,12 @@ forget_session(struct slabc *c)
 			break;
 		}
 	}
+	while (c->destroyed) {
+		struct slabc_cache *k = c->destroyed;
+
+		c->destroyed = k->next;
+		handle_free(k);
+	}
 	for (uint32_t id = 0; id < LAYOUT_MAX_CACHES; id++) {
 		while (c->handles[id]) {
 			struct slabc_cache *k = c->handles[id];

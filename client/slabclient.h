@@ -137,7 +137,10 @@ SLABC_API void *slabc_adopt(struct slabc *c, slabc_ref ref);
 /* Frees by reference: exact also when the owner died or the object was used anew.  -ESTALE: it is gone already. -EINVAL: not shared, and not one's own. */
 SLABC_API int slabc_free_ref(struct slabc *c, slabc_ref ref);
 
-/* Makes the living client with that id the owner of one's own object, which is shared from then on. Done by slabd. ESRCH: no such client. EINVAL: not one's own. */
+/*
+ * Makes the living client with that id the owner of one's own object, which is shared from then on.  Done by slabd: on an error the object is one's own as
+ * before, but after ETIMEDOUT, when only slabc_adopt() tells.  ESRCH: no such client lives. EINVAL: not one's own. EACCES: it may only read. ENOTSUP: SLABC_NO_OWNER.
+ */
 SLABC_API int slabc_give(struct slabc *c, void *p, uint32_t client);
 
 /*
@@ -152,26 +155,35 @@ SLABC_API void slabc_mfree(struct slabc *c, void *p);                           
 SLABC_API size_t slabc_usable_size(struct slabc *c, const void *p);                 /* bytes that may be used; 0, errno EINVAL: no object */
 
 /*
- * Roots: names of up to SLABC_MAX_ROOT_NAME bytes for references, kept by slabd for the arena.  Weak: a root is gone when its object is freed.
+ * Roots: names of 1 to SLABC_MAX_ROOT_NAME bytes, any but NUL, for references, kept by slabd for the arena.  Weak: a root is gone when its object is freed.
  * slabc_publish: EEXIST unless flags has SLABC_REPLACE or the old one is stale. ESTALE, EINVAL: no such object, or not shared. ENAMETOOLONG. ENOSPC: too many roots.
+ * ENOTSUP: of a SLABC_NO_OWNER cache. EACCES: read-only session.
  */
 #define SLABC_MAX_ROOT_NAME 255
 #define SLABC_REPLACE 0x1u
 SLABC_API int slabc_publish(struct slabc *c, const char *name, slabc_ref ref, unsigned flags);
 SLABC_API int slabc_lookup(struct slabc *c, const char *name, slabc_ref *refp);     /* ENOENT. Read-only sessions may */
-SLABC_API int slabc_lookup_wait(struct slabc *c, const char *name, slabc_ref *refp, int timeout_ms); /* until it is published; ETIMEDOUT; -1: for ever */
+/*
+ * As slabc_lookup(), but waits until it is published; timeout_ms -1: for ever, 0: not at all.  The thread sleeps; others' calls on the session go on.
+ * ETIMEDOUT. ENOSPC: 64 calls of the session wait already. ENOTCONN: slabd has ended.
+ */
+SLABC_API int slabc_lookup_wait(struct slabc *c, const char *name, slabc_ref *refp, int timeout_ms);
 SLABC_API int slabc_unpublish(struct slabc *c, const char *name);                   /* ENOENT */
 /* The first root after `after` (NULL: from the start), in the order of bytes, whose name begins with prefix; name has room for SLABC_MAX_ROOT_NAME + 1. ENOENT: no more. */
 SLABC_API int slabc_next_root(struct slabc *c, const char *prefix, const char *after, char *name, slabc_ref *refp);
 
-/* What the dead left in the cache, one by one: the orphan after `after` (0: the first), by place; 0: no more. */
+/* What the dead left in the cache, one by one: the orphan after `after` (0: the first), by place; 0: no more, or an error: errno, else untouched, is ENOTSUP (SLABC_NO_OWNER) and so on. */
 SLABC_API slabc_ref slabc_next_orphan(struct slabc_cache *k, slabc_ref after);
-/* As slabc_adopt(), but only from the dead: of two that were shown it, one gets it. */
+/* As slabc_adopt(), but only from the dead: of two that were shown it, one gets it. NULL, errno ESTALE: gone, or somebody who lives has it. */
 SLABC_API void *slabc_adopt_orphan(struct slabc *c, slabc_ref ref);
 
-/* Gives what is idle of the cache back: this session's barn, slabd's barns, empty slabs. Other clients' sheaves as far as slabd can reach them. */
+/* Gives what is idle of the cache back: this thread's sheaves and this session's barn, slabd's barns, empty slabs. Other clients' sheaves as far as slabd can reach them. */
 SLABC_API int slabc_cache_shrink(struct slabc_cache *k);
-/* Ends a cache that nobody needs: EBUSY with the count while objects are allocated or others have it open (slabc_last_error()). ENOENT. */
+/*
+ * Ends a cache that nobody needs: EBUSY with the count, and who has most, while objects are in use or other sessions have it open (slabc_last_error()); then
+ * nothing has changed.  ENOENT: there is none.  This session may have it open; no other thread may be in a call on its handles of it.  They can only be
+ * closed afterwards: other calls on them fail with ENOENT. So they do after ETIMEDOUT, since slabd may have done it.
+ */
 SLABC_API int slabc_cache_destroy(struct slabc *c, const char *name);
 
 struct slabc_stats {

@@ -17,11 +17,13 @@
 void *
 slabc_alloc(struct slabc_cache *k)
 {
-	void *p = sheaf_pop(&k->v, tls.main[k->v.index]);
+	struct sheaf *s = tls.main[k->v.index];
+	void *p = sheaf_pop(&k->v, s);
 
 	if (__builtin_expect(p != NULL, 1))
 		return p;
-	return thread_alloc_slow(k);
+	p = sheaf_pop_wordless(&k->v, s);
+	return p ? p : thread_alloc_slow(k);
 }
 
 void *
@@ -126,10 +128,9 @@ thread_drop_top(struct slabc_cache *k, struct sheaf *s)
 	bool is_dropped = false;
 	uint32_t n;
 
-	if (s == &no_sheaf)
+	if (s == &no_sheaf || k->is_wordless)
 		return false;
-	atomic_write(&s->busy, 1);
-	atomic_compiler_barrier();
+	sheaf_enter(s);
 	n = atomic_read(&s->size);
 	if (n > atomic_read(&s->floor) && (atomic_read(sheaf_word(&k->v, atomic_read(&s->entry[n - 1]))) & WORD_LOW_MASK) != 0) {
 		/* order: SHEAF_SIZE release - as in sheaf_pop(): the word names who has it */
@@ -137,7 +138,7 @@ thread_drop_top(struct slabc_cache *k, struct sheaf *s)
 		count_one(&k->shown->n_dropped);
 		is_dropped = true;
 	}
-	atomic_write_release(&s->busy, 0);
+	sheaf_leave(s);
 	return is_dropped;
 }
 
@@ -152,7 +153,7 @@ thread_fetch(struct slabc_cache *k, struct thread_block *tb, uint32_t *n_dropped
 	while ((n = sheaf_look(tb->main[k->v.index])) != 0) {
 		if (n > 0 && !thread_drop_top(k, tb->main[k->v.index]))
 			return 0;
-		if (n > 0 && ++*n_droppedp > k->capacity)
+		if (n > 0 && ++*n_droppedp > atomic_read(&k->capacity))
 			return error_set(EIO,
 				"cache '%s': %u sheaf entries in a row were owned already; some client of the arena writes words it "
 				"should not",
@@ -190,7 +191,7 @@ thread_alloc_one(struct slabc_cache *k, struct thread_block *tb, int64_t *deadli
 	for (;;) {
 		int r;
 
-		*pp = sheaf_pop(&k->v, tb->main[k->v.index]);
+		*pp = sheaf_take(k, tb->main[k->v.index]);
 		if (*pp)
 			return 0;
 		r = thread_fetch(k, tb, &n_dropped, deadlinep);
@@ -206,8 +207,7 @@ thread_lend_back(struct slabc_cache *k, uint32_t slot, struct sheaf *s)
 	bool is_returned;
 	uint32_t size;
 
-	atomic_write(&s->busy, 1);
-	atomic_compiler_barrier();
+	sheaf_enter(s);
 	size = atomic_read(&s->size);
 	is_returned = k->is_single && size > 0;
 	barn_hand(&slots[slot], is_returned ? LAYOUT_HOLDER_RETURNED : LAYOUT_HOLDER_BARN);
@@ -226,7 +226,7 @@ nested_alloc(struct slabc_cache *k)
 	count_one(&k->shown->n_nested);
 	slot = tb ? barn_get(k, &k->shown->full, thread_holder(tb), &s) : CLIENT_NO_SLOT;
 	if (slot != CLIENT_NO_SLOT) {
-		p = sheaf_pop(&k->v, s);
+		p = sheaf_take(k, s);
 		thread_lend_back(k, (uint32_t)slot, s);
 	}
 	if (!p)
@@ -238,7 +238,7 @@ nested_alloc(struct slabc_cache *k)
 void *
 thread_alloc_slow(struct slabc_cache *k)
 {
-	int error = errno, r = session_usable(k->c);
+	int error = errno, r = cache_usable(k);
 	struct thread_block *tb;
 	int64_t deadline = 0;
 	void *p = NULL;

@@ -87,6 +87,17 @@ proto_status_name(enum proto_status status)
 	return "unknown status";
 }
 
+static bool
+status_is_known(enum proto_status status)
+{
+	switch (status) {
+#define STATUS(number, NAME, error) case PROTO_STATUS_##NAME:
+#include "proto/ops.def"
+		return true;
+	}
+	return false;
+}
+
 int
 proto_status_errno(enum proto_status status)
 {
@@ -362,6 +373,9 @@ unpack_string(const msgpack_object *o, char *at, size_t max)
 		return "is no string";
 	if (o->via.str.size > max)
 		return "is too long";
+	at[0] = '\0';
+	if (o->via.str.size == 0)
+		return NULL; /* msgpack-c has no pointer then */
 	if (memchr(o->via.str.ptr, '\0', o->via.str.size) != NULL)
 		return "has a NUL within";
 	memcpy(at, o->via.str.ptr, o->via.str.size);
@@ -439,7 +453,7 @@ proto_unpack_reply(const void *buf, size_t n, enum proto_op op, uint32_t *idp, e
 	*statusp = status;
 	if (status == PROTO_STATUS_OK)
 		return unpack_message(&packet, op, fields, reply, sentence, sentence_size);
-	if (status > PROTO_STATUS_IO)
+	if (!status_is_known(status))
 		return refuse(sentence, sentence_size, "%s: no status has the number %u", proto_op_name(op), status);
 	if (packet.top.via.array.size != ENVELOPE_VALUES + 1)
 		return refuse(sentence, sentence_size, "%s: an error without exactly one sentence", proto_op_name(op));

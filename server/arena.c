@@ -3,12 +3,15 @@
  * Makes and unmakes an arena's segments; the page ladder.
  *
  * Each node has a segment for each kind of page the arena may use, all in one place space, so that the ladder can step down at any unit
- * without anybody mapping anything anew.  Pages are committed by segment_commit() before a slab lies in them and punched when a unit is free.
+ * without anybody mapping anything anew.  Pages are committed by segment_commit() before a slab lies in them and punched when a unit is
+ * free. Transparent huge pages are 4 KiB pages of which the kernel makes one after that (segment_collapse()); a unit of which it cannot
+ * stays as it is.
  */
 #include "server/arena.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,9 +23,43 @@
 #include "shm/atomic.h"
 #include "shm/segment.h"
 
-enum { HUGE_UNIT_ORDER = 9, SMALL_UNIT_ORDER = 4 };
+enum { GIANT_UNIT_ORDER = 18, HUGE_UNIT_ORDER = 9, SMALL_UNIT_ORDER = 4 };
+
+_Static_assert((int)GIANT_UNIT_ORDER <= (int)PAGES_MAX_ORDER, "a unit is a block");
 
 static const uint64_t huge_bytes = (uint64_t)LAYOUT_PAGE_BYTES << HUGE_UNIT_ORDER;
+static const uint64_t giant_bytes = (uint64_t)LAYOUT_PAGE_BYTES << GIANT_UNIT_ORDER;
+
+/* A segment of the ladder's: its rungs, the kind and unit of its pages, and what it is called. */
+struct rung {
+	unsigned ladder;
+	unsigned kind;
+	unsigned unit_order;
+	const char *name;
+};
+
+/* From the top.  THP and 4 KiB pages are one segment; of its two lines the first that the ladder has counts. */
+static const struct rung rungs[] = {
+	{LADDER_1G, LAYOUT_PAGES_1G, GIANT_UNIT_ORDER, "1 GiB pages"},
+	{LADDER_HUGE, LAYOUT_PAGES_HUGE, HUGE_UNIT_ORDER, "2 MiB pages"},
+	{LADDER_THP, LAYOUT_PAGES_4K, HUGE_UNIT_ORDER, "transparent huge pages"},
+	{LADDER_4K, LAYOUT_PAGES_4K, SMALL_UNIT_ORDER, "4 KiB pages"},
+};
+
+enum { N_RUNGS = sizeof rungs / sizeof rungs[0] };
+
+static unsigned
+ladder_of(const struct arena_options *options)
+{
+	return options->page_kind == LADDER_DEFAULT ? LADDER_AUTO : options->page_kind;
+}
+
+/* The rung below segment i on its node: the next segment, if the ladder has one. */
+static struct arena_segment *
+next_rung(struct arena *arena, unsigned i)
+{
+	return i + 1 < arena->n_segments && arena->segments[i + 1].node == arena->segments[i].node ? &arena->segments[i + 1] : NULL;
+}
 
 static struct segment_extent
 extent_of(const struct arena_segment *s, uint32_t first, uint32_t n)
@@ -35,26 +72,76 @@ extent_of(const struct arena_segment *s, uint32_t first, uint32_t n)
 	};
 }
 
-/* Says once for each way down the ladder what happened and what would change it. */
+static const char *
+name_of(const struct arena_segment *s)
+{
+	return s->kind == LAYOUT_PAGES_1G     ? "1 GiB pages"
+	       : s->kind == LAYOUT_PAGES_HUGE ? "2 MiB pages"
+	       : s->is_thp                    ? "transparent huge pages"
+					      : "4 KiB pages";
+}
+
+/* What gives more pages of the kind. */
+static const char *
+remedy_of(unsigned kind)
+{
+	switch (kind) {
+	case LAYOUT_PAGES_1G:
+		return "write to /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages, or boot with hugepagesz=1G hugepages=N";
+	case LAYOUT_PAGES_HUGE:
+		return "raise vm.nr_hugepages, or choose --page-kind=thp";
+	default:
+		return "free memory, or raise the memory limit of slabd's control group";
+	}
+}
+
+/* What STATUS shows from now on. */
+__attribute__((format(printf, 2, 3))) static void
+note(struct arena *arena, const char *format, ...)
+{
+	va_list args;
+
+	pthread_mutex_lock(&arena->ledger_lock);
+	va_start(args, format);
+	vsnprintf(arena->page_note, sizeof arena->page_note, format, args);
+	va_end(args);
+	log_warning("arena '%s': %s", arena->name, arena->page_note);
+	pthread_mutex_unlock(&arena->ledger_lock);
+}
+
+/* Says once for each way down the ladder, and reason, what happened and what would change it. */
 static void
 note_shortage(struct arena_segment *s, int r)
 {
 	struct arena *arena = s->arena;
-	char note[sizeof arena->page_note];
+	const struct arena_segment *next = next_rung(arena, (unsigned)(s - arena->segments));
 
-	if (s->kind == LAYOUT_PAGES_HUGE)
-		snprintf(note, sizeof note, "wanted 2 MiB pages on node %u, got %s: %s; raise vm.nr_hugepages, or choose --page-kind=4k",
-			arena->topology.os_node[s->node], arena->options.page_kind == ARENA_PAGES_AUTO ? "4 KiB pages" : "none", strerror(-r));
-	else
-		snprintf(note, sizeof note, "no 4 KiB page on node %u: %s; free memory, or raise the memory limit of slabd's control group",
-			arena->topology.os_node[s->node], strerror(-r));
-	pthread_mutex_lock(&arena->ledger_lock);
-	if (strcmp(note, arena->page_note) != 0) {
-		memcpy(arena->page_note, note, sizeof note);
-		log_warning("arena '%s': %s", arena->name, note);
-	}
-	pthread_mutex_unlock(&arena->ledger_lock);
 	atomic_add(&arena->n_shortages, 1);
+	if (s->said_commit == r)
+		return;
+	s->said_commit = r;
+	note(arena, "wanted %s on node %u, got %s: %s; %s", name_of(s), arena->topology.os_node[s->node], next ? name_of(next) : "none",
+		strerror(-r), remedy_of(s->kind));
+}
+
+/* Asks for a transparent huge page in the place of a unit's small ones. */
+static void
+collapse_unit(struct arena_segment *s, const struct segment_extent *extent)
+{
+	int r = segment_collapse(extent);
+
+	if (r == 0) {
+		bitset_set(&s->collapsed, (uint32_t)(extent->off / huge_bytes));
+		atomic_add(&s->arena->thp_bytes, extent->bytes);
+		return;
+	}
+	if (s->said_collapse == r)
+		return;
+	s->said_collapse = r;
+	note(s->arena, "wanted transparent huge pages on node %u, got 4 KiB pages: %s; %s", s->arena->topology.os_node[s->node],
+		strerror(-r),
+		r == -EINVAL ? "it takes Linux 6.1 with /sys/kernel/mm/transparent_hugepage/shmem_enabled other than deny"
+			     : "vm.compact_memory=1 may help, or choose --page-kind=4k");
 }
 
 static int
@@ -80,6 +167,8 @@ commit_unit(void *ctx, uint32_t first, uint32_t n)
 	if (n_misplaced && atomic_add(&arena->n_misplaced, n_misplaced) == 0)
 		log_warning("arena '%s': %u pages lie on another node than %u, which was asked for", arena->name, n_misplaced,
 			arena->topology.os_node[s->node]);
+	if (s->is_thp)
+		collapse_unit(s, &extent);
 	return 0;
 }
 
@@ -90,6 +179,10 @@ give_back_unit(void *ctx, uint32_t first, uint32_t n)
 	struct segment_extent extent = extent_of(s, first, n);
 	int r = segment_give_back(&extent);
 
+	if (s->is_thp && bitset_test(&s->collapsed, first >> s->unit_order)) {
+		bitset_clear(&s->collapsed, first >> s->unit_order);
+		atomic_add(&s->arena->thp_bytes, -extent.bytes);
+	}
 	if (r < 0)
 		log_error("arena '%s': pages could not be given back: %s", s->arena->name, strerror(-r));
 	atomic_add(&s->arena->committed_bytes, -extent.bytes);
@@ -118,97 +211,170 @@ make_table(const char *name, uint64_t bytes, int *fdp, int *fd_readonlyp, void *
 	return segment_map(fd, bytes, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE, NULL, mapp);
 }
 
+/* n_pages is a multiple of the rung's unit. */
 static int
-add_segment(struct arena *arena, unsigned node, unsigned kind, uint32_t n_pages, uint64_t reserve)
+add_segment(struct arena *arena, unsigned node, const struct rung *rung, uint32_t n_pages)
 {
 	struct arena_segment *s = &arena->segments[arena->n_segments];
-	unsigned unit_order = kind == LAYOUT_PAGES_HUGE ? HUGE_UNIT_ORDER : SMALL_UNIT_ORDER;
-	uint64_t unit = (uint64_t)LAYOUT_PAGE_BYTES << unit_order;
+	uint32_t align = 1u << rung->unit_order, first = (arena->n_pages + align - 1) & ~(align - 1);
 	char name[64];
 	int r;
 
-	snprintf(name, sizeof name, "slabd:data:%u:%s", node, kind == LAYOUT_PAGES_HUGE ? "2m" : "4k");
-	r = segment_create(name, (uint64_t)n_pages * LAYOUT_PAGE_BYTES, kind, SEGMENT_SEAL_SEAL);
+	snprintf(name, sizeof name, "slabd:data:%u:%s", node,
+		rung->kind == LAYOUT_PAGES_1G     ? "1g"
+		: rung->kind == LAYOUT_PAGES_HUGE ? "2m"
+						  : "4k");
+	r = segment_create(name, (uint64_t)n_pages * LAYOUT_PAGE_BYTES, rung->kind, SEGMENT_SEAL_SEAL);
 	if (r < 0)
 		return r;
-	*s = (struct arena_segment){.arena = arena, .fd = r, .kind = kind, .node = node, .first_page = arena->n_pages, .n_pages = n_pages};
-	r = segment_reopen_readonly(s->fd);
+	*s = (struct arena_segment){.arena = arena,
+		.fd = r,
+		.kind = rung->kind,
+		.node = node,
+		.unit_order = rung->unit_order,
+		.is_thp = rung->ladder == LADDER_THP,
+		.first_page = first,
+		.n_pages = n_pages};
+	s->fd_readonly = segment_reopen_readonly(s->fd);
+	r = s->fd_readonly < 0 ? s->fd_readonly : bitset_init(&s->collapsed, n_pages >> rung->unit_order);
+	if (r == 0)
+		r = pages_init(&s->pages, n_pages, rung->unit_order, 0, &page_ops, s);
 	if (r < 0) {
+		bitset_deinit(&s->collapsed);
 		close(s->fd);
-		return r;
-	}
-	s->fd_readonly = r;
-	r = pages_init(&s->pages, n_pages, unit_order, (uint32_t)((reserve + unit - 1) / unit), &page_ops, s);
-	if (r < 0) {
-		close(s->fd);
-		close(s->fd_readonly);
+		if (s->fd_readonly >= 0)
+			close(s->fd_readonly);
 		return r;
 	}
 	arena->n_segments++;
-	arena->n_pages += n_pages;
+	arena->n_pages = first + n_pages;
 	return 0;
+}
+
+/* Is this line of rungs[] a segment of such an arena? How many pages? */
+static uint32_t
+rung_pages(const struct arena_options *o, unsigned i)
+{
+	unsigned ladder = ladder_of(o);
+	uint64_t unit = (uint64_t)LAYOUT_PAGE_BYTES << rungs[i].unit_order;
+
+	if (!(ladder & rungs[i].ladder) || (rungs[i].ladder == LADDER_4K && ladder & LADDER_THP))
+		return 0;
+	return (uint32_t)(o->limit_bytes / unit * unit / LAYOUT_PAGE_BYTES);
+}
+
+uint64_t
+arena_rounds_to(const struct arena_options *o)
+{
+	uint64_t unit = ladder_of(o) == LADDER_1G ? giant_bytes : huge_bytes;
+
+	return (o->limit_bytes + unit - 1) / unit * unit;
+}
+
+static int
+check(const struct arena_options *o, unsigned n_nodes, char *why, size_t why_size)
+{
+	struct arena_options rounded = *o;
+	unsigned n_kinds = 0;
+	uint64_t reach = 0;
+
+	rounded.limit_bytes = arena_rounds_to(o);
+	for (unsigned node = 0; node < n_nodes; node++)
+		for (unsigned i = 0; i < N_RUNGS; i++) {
+			uint64_t align = 1ull << rungs[i].unit_order, n_pages = rung_pages(&rounded, i);
+
+			n_kinds += node == 0 && n_pages;
+			reach = n_pages ? (reach + align - 1) / align * align + n_pages : reach;
+		}
+	if (o->reserve_bytes > rounded.limit_bytes) {
+		snprintf(why, why_size, "reserve %llu is above arena-size %llu", (unsigned long long)o->reserve_bytes,
+			(unsigned long long)rounded.limit_bytes);
+		return -EINVAL;
+	}
+	if (reach > LAYOUT_MAX_PAGES) {
+		snprintf(why, why_size,
+			"arena-size %llu is above the %llu bytes that places reach here (32 GiB by %u nodes and %u kinds of page)",
+			(unsigned long long)o->limit_bytes, (unsigned long long)LAYOUT_MAX_PAGES / (n_kinds * n_nodes) * LAYOUT_PAGE_BYTES,
+			n_nodes, n_kinds);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+int
+arena_check(const struct arena_options *options, char *why, size_t why_size)
+{
+	struct topology topology;
+	int r = topology_init(&topology);
+
+	if (r < 0) {
+		snprintf(why, why_size, "the machine's NUMA nodes could not be read: %s", strerror(-r));
+		return r;
+	}
+	r = check(options, topology.n_nodes, why, why_size);
+	topology_deinit(&topology);
+	return r;
+}
+
+/* One node's segments, from the top of the ladder. */
+static int
+add_rungs(struct arena *arena, unsigned node, char *why, size_t why_size)
+{
+	unsigned n_before = arena->n_segments;
+	int r = 0;
+
+	for (unsigned i = 0; i < N_RUNGS; i++) {
+		uint32_t n_pages = rung_pages(&arena->options, i);
+
+		if (n_pages == 0)
+			continue;
+		r = add_segment(arena, node, &rungs[i], n_pages);
+		if (r < 0)
+			note(arena, "no segment of %s on node %u: %s; %s", rungs[i].name, arena->topology.os_node[node], strerror(-r),
+				remedy_of(rungs[i].kind));
+	}
+	if (arena->n_segments > n_before)
+		return 0;
+	snprintf(why, why_size, "%s", arena->page_note);
+	return r < 0 ? r : -EINVAL;
 }
 
 static int
 add_segments(struct arena *arena, char *why, size_t why_size)
 {
-	const struct arena_options *o = &arena->options;
-	unsigned n_kinds = o->page_kind == ARENA_PAGES_AUTO ? 2 : 1, n_nodes = arena->topology.n_nodes;
-	uint64_t reach = (uint64_t)LAYOUT_MAX_PAGES / (n_kinds * n_nodes) * LAYOUT_PAGE_BYTES;
-	uint32_t n_pages = (uint32_t)(o->limit_bytes / LAYOUT_PAGE_BYTES);
-	uint64_t reserve = o->reserve_bytes / n_nodes;
-	int r;
+	int r = 0;
 
-	if (o->limit_bytes > reach) {
-		snprintf(why, why_size, "arena-size %llu is above the %llu bytes that places reach here (32 GiB by %u nodes and %u kinds of page)",
-			(unsigned long long)o->limit_bytes, (unsigned long long)reach, n_nodes, n_kinds);
-		return -EINVAL;
-	}
-	for (unsigned node = 0; node < n_nodes; node++) {
-		bool has_huge = false;
-
-		if (o->page_kind != ARENA_PAGES_4K) {
-			r = add_segment(arena, node, LAYOUT_PAGES_HUGE, n_pages, reserve);
-			has_huge = r == 0;
-			if (r < 0 && o->page_kind == ARENA_PAGES_HUGE) {
-				snprintf(why, why_size, "no segment of 2 MiB pages: %s; choose --page-kind=auto or 4k", strerror(-r));
-				return r;
-			}
-			if (r < 0)
-				log_warning("arena '%s': no segment of 2 MiB pages: %s; going on with 4 KiB pages", arena->name, strerror(-r));
-		}
-		if (o->page_kind != ARENA_PAGES_HUGE) {
-			r = add_segment(arena, node, LAYOUT_PAGES_4K, n_pages, has_huge ? 0 : reserve);
-			if (r < 0) {
-				snprintf(why, why_size, "no segment of 4 KiB pages: %s", strerror(-r));
-				return r;
-			}
-		}
-	}
-	return 0;
+	for (unsigned node = 0; node < arena->topology.n_nodes && r == 0; node++)
+		r = add_rungs(arena, node, why, why_size);
+	return r;
 }
 
+/* Each node carries its part of the reserve, on the best kind of page there is; the next rung carries what a rung could not. */
 static int
 commit_reserve(struct arena *arena, char *why, size_t why_size)
 {
-	uint64_t missing;
+	uint64_t missing = 0;
 	int r = 0;
 
 	for (unsigned i = 0; i < arena->n_segments && r == 0; i++) {
 		struct arena_segment *s = &arena->segments[i];
-
-		r = pages_reserve(&s->pages);
-		if (r == 0 || s->kind != LAYOUT_PAGES_HUGE || arena->options.page_kind != ARENA_PAGES_AUTO)
-			continue;
-		/* The ladder's next rung carries the rest: the small pages of the same node come right after the huge ones. */
-		missing = arena->options.reserve_bytes / arena->topology.n_nodes;
+		uint64_t unit = (uint64_t)LAYOUT_PAGE_BYTES << s->unit_order, got;
 		struct pages_counters c;
 
+		if (i == 0 || s->node != arena->segments[i - 1].node)
+			missing = arena->options.reserve_bytes / arena->topology.n_nodes;
+		s->pages.reserve_units = (uint32_t)((missing + unit - 1) / unit);
+		r = pages_reserve(&s->pages);
+		if (r == 0) {
+			missing = 0;
+			continue;
+		}
+		if (!next_rung(arena, i))
+			break;
 		pages_count(&s->pages, &c);
-		missing -= missing < (uint64_t)c.n_committed * LAYOUT_PAGE_BYTES ? missing : (uint64_t)c.n_committed * LAYOUT_PAGE_BYTES;
-		arena->segments[i + 1].pages.reserve_units = (uint32_t)((missing + (LAYOUT_PAGE_BYTES << SMALL_UNIT_ORDER) - 1) /
-									(LAYOUT_PAGE_BYTES << SMALL_UNIT_ORDER));
-		s->pages.reserve_units = c.n_committed >> HUGE_UNIT_ORDER;
+		got = (uint64_t)c.n_committed * LAYOUT_PAGE_BYTES;
+		s->pages.reserve_units = (uint32_t)(got / unit);
+		missing -= missing < got ? missing : got;
 		r = 0;
 	}
 	if (r < 0)
@@ -289,26 +455,23 @@ arena_new(struct arena **arenap, const struct arena_options *options, char *why,
 		return -ENOMEM;
 	}
 	arena->options = *options;
-	arena->options.limit_bytes = (options->limit_bytes + huge_bytes - 1) & ~(huge_bytes - 1);
+	arena->options.limit_bytes = arena_rounds_to(options);
 	snprintf(arena->name, sizeof arena->name, "%s", options->name);
 	arena->options.name = arena->name;
 	arena->fd = arena->fd_readonly = arena->words_fd = arena->words_fd_readonly = arena->ledger_fd = -1;
 	arena->next_client = 1;
 	pthread_mutex_init(&arena->ledger_lock, NULL);
 	pthread_mutex_init(&arena->registry_lock, NULL);
+	roots_init(&arena->roots);
 	pthread_rwlock_init(&arena->sessions_lock, NULL);
-	if (options->reserve_bytes > arena->options.limit_bytes) {
-		snprintf(why, why_size, "reserve %llu is above arena-size %llu", (unsigned long long)options->reserve_bytes,
-			(unsigned long long)arena->options.limit_bytes);
-		r = -EINVAL;
-		goto failed;
-	}
 	r = topology_init(&arena->topology);
 	if (r < 0) {
 		snprintf(why, why_size, "the machine's NUMA nodes could not be read: %s", strerror(-r));
 		goto failed;
 	}
-	r = add_segments(arena, why, why_size);
+	r = check(&arena->options, arena->topology.n_nodes, why, why_size);
+	if (r == 0)
+		r = add_segments(arena, why, why_size);
 	if (r == 0)
 		r = make_tables(arena, why, why_size);
 	if (r == 0)
@@ -344,6 +507,7 @@ arena_free(struct arena *arena)
 			cache_free(arena->caches[id]);
 	for (unsigned i = 0; i < arena->n_segments; i++) {
 		pages_deinit(&arena->segments[i].pages);
+		bitset_deinit(&arena->segments[i].collapsed);
 		close(arena->segments[i].fd);
 		close(arena->segments[i].fd_readonly);
 	}
@@ -355,8 +519,31 @@ arena_free(struct arena *arena)
 	topology_deinit(&arena->topology);
 	pthread_mutex_destroy(&arena->ledger_lock);
 	pthread_mutex_destroy(&arena->registry_lock);
+	roots_deinit(&arena->roots);
+	for (unsigned i = 0; i <= LAYOUT_MAX_CLIENTS; i++)
+		free(arena->dead[i]);
 	pthread_rwlock_destroy(&arena->sessions_lock);
 	free(arena);
+}
+
+void
+arena_get_access(struct arena *arena, struct access *access)
+{
+	pthread_rwlock_rdlock(&arena->sessions_lock);
+	*access = arena->options.access;
+	pthread_rwlock_unlock(&arena->sessions_lock);
+}
+
+void
+arena_set_access(struct arena *arena, const struct arena_options *options)
+{
+	pthread_rwlock_wrlock(&arena->sessions_lock);
+	arena->options.access = options->access;
+	arena->options.max_sessions = options->max_sessions;
+	pthread_rwlock_unlock(&arena->sessions_lock);
+	pthread_mutex_lock(&arena->registry_lock);
+	arena->options.max_caches = options->max_caches;
+	pthread_mutex_unlock(&arena->registry_lock);
 }
 
 int
@@ -382,15 +569,64 @@ arena_pages_alloc(struct arena *arena, unsigned node, unsigned order, uint32_t *
 	return worst;
 }
 
+/* Where a page lies. */
+static struct arena_segment *
+segment_of(struct arena *arena, uint32_t page)
+{
+	unsigned i = 0;
+
+	while (page - arena->segments[i].first_page >= arena->segments[i].n_pages)
+		i++;
+	return &arena->segments[i];
+}
+
 void
 arena_pages_free(struct arena *arena, uint32_t page, unsigned order)
 {
+	struct arena_segment *s = segment_of(arena, page);
+
+	pages_free(&s->pages, page - s->first_page, order);
+}
+
+/* May the limit let such a run be?  Asked before the first of many units is committed; commit_unit() has the last word. */
+static bool
+has_room(struct arena_segment *s, uint32_t n_pages)
+{
+	struct pages_counters c;
+	uint64_t missing;
+
+	pages_count(&s->pages, &c);
+	missing = n_pages > c.n_free ? (uint64_t)(n_pages - c.n_free) * LAYOUT_PAGE_BYTES : 0;
+	return atomic_read(&s->arena->committed_bytes) + missing <= s->arena->options.limit_bytes;
+}
+
+int
+arena_run_alloc(struct arena *arena, unsigned node, uint32_t n_pages, uint32_t *pagep)
+{
+	int worst = -ENOMEM;
+
 	for (unsigned i = 0; i < arena->n_segments; i++) {
 		struct arena_segment *s = &arena->segments[i];
+		uint32_t first;
+		int r;
 
-		if (page - s->first_page < s->n_pages) {
-			pages_free(&s->pages, page - s->first_page, order);
-			return;
+		if (s->node != node)
+			continue;
+		r = has_room(s, n_pages) ? pages_alloc_run(&s->pages, n_pages, &first) : -ENOSPC;
+		if (r == 0) {
+			*pagep = s->first_page + first;
+			return 0;
 		}
+		if (r == -ENOSPC)
+			worst = -ENOSPC;
 	}
+	return worst;
+}
+
+void
+arena_run_free(struct arena *arena, uint32_t page, uint32_t n_pages)
+{
+	struct arena_segment *s = segment_of(arena, page);
+
+	pages_free_run(&s->pages, page - s->first_page, n_pages);
 }

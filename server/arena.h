@@ -2,8 +2,9 @@
 /*
  * Arena: one named space of objects: its segments, word table, page map, ledger, caches and sessions.
  *
- * Lock ranks, in acquisition order: registry, sessions, session work (session.h), list_lock (node.h), then ledger, pages and words, which
- * are leaves.  A request on a session holds `sessions` for reading; only the appearance and the end of a session take it for writing.
+ * Lock ranks, in acquisition order: sessions, registry, session work (session.h), list_lock (node.h), then ledger, pages, words and roots,
+ * which are leaves.  A request on a session holds `sessions` for reading, and so does whoever uses a struct cache; only the appearance and
+ * the end of a session, and what changes a cache for all (tuning, destroying), take it for writing.
  */
 #ifndef SLAB_SERVER_ARENA_H
 #define SLAB_SERVER_ARENA_H
@@ -12,7 +13,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "server/access.h"
+#include "server/ladder.h"
 #include "server/pages.h"
+#include "server/profile.h"
+#include "server/root.h"
 #include "server/slab.h"
 #include "server/topology.h"
 #include "server/words.h"
@@ -21,16 +26,15 @@
 
 struct session;
 
-enum arena_page_kind { ARENA_PAGES_AUTO, ARENA_PAGES_HUGE, ARENA_PAGES_4K };
-
-enum arena_profile { ARENA_PROFILE_DEFAULT, ARENA_PROFILE_KERNEL, ARENA_PROFILE_TINY };
-
 struct arena_options {
 	const char *name;
 	uint64_t limit_bytes;   /* of data pages committed at one time */
 	uint64_t reserve_bytes; /* committed at start and kept */
-	enum arena_page_kind page_kind;
+	unsigned page_kind;     /* LADDER_ */
 	enum arena_profile profile;
+	struct access access;
+	uint32_t max_sessions; /* of one user; 0: no limit */
+	uint32_t max_caches;   /* 0: no limit but the layout's */
 };
 
 /* One data segment. */
@@ -40,6 +44,13 @@ struct arena_segment {
 	int fd_readonly;
 	unsigned kind; /* LAYOUT_PAGES_ */
 	unsigned node;
+	unsigned unit_order;
+	/* Units whose pages the kernel is asked to make one of, and those of which it did. One call of ops at a time, so no lock. */
+	bool is_thp;
+	struct bitset collapsed;
+	/* Why the last commit, or collapse, failed: said once for each reason. */
+	int said_commit;
+	int said_collapse;
 	uint32_t first_page;
 	uint32_t n_pages;
 	struct pages pages;
@@ -47,7 +58,7 @@ struct arena_segment {
 
 struct arena {
 	char name[64];
-	struct arena_options options;
+	struct arena_options options; /* a reload changes access and max_sessions (sessions_lock), max_caches (registry_lock) */
 	struct topology topology;
 
 	int fd; /* arena segment, word table and ledger */
@@ -69,6 +80,8 @@ struct arena {
 	uint64_t committed_bytes; /* atomic: of all segments */
 	uint64_t n_misplaced;     /* atomic: pages that were found on another node than asked for */
 	uint64_t n_shortages;     /* atomic: commits that the system refused */
+	uint64_t thp_bytes;       /* atomic: committed units that are transparent huge pages */
+	uint64_t n_refused;       /* atomic: peers that might not */
 	char page_note[256];      /* what was wanted, what was got, what would change it; under ledger_lock */
 
 	pthread_mutex_t ledger_lock; /* the descriptors' free list */
@@ -80,8 +93,12 @@ struct arena {
 	struct words words_runs;
 
 	pthread_mutex_t registry_lock;
-	struct cache *caches[LAYOUT_MAX_CACHES]; /* atomic: set once, by id */
+	struct cache *caches[LAYOUT_MAX_CACHES]; /* atomic: by id. Set to NULL again only under sessions_lock for writing */
 	unsigned n_caches;
+	unsigned max_cache;  /* atomic: no id above this was ever used */
+	unsigned last_cache; /* the id given out last: they are used in turn, a destroyed cache's as late as can be */
+
+	struct roots roots;
 
 	pthread_rwlock_t sessions_lock;
 	struct session *first_session;
@@ -92,24 +109,52 @@ struct arena {
 	unsigned n_sessions;
 	uint32_t incarnations[LAYOUT_MAX_CLIENTS + 1];
 	uint8_t named[LAYOUT_MAX_CLIENTS + 1]; /* words may still name the dead session of this slot */
+	struct session_dead *dead[LAYOUT_MAX_CLIENTS + 1]; /* who that was; NULL: not known */
+	int64_t forgotten_ns; /* the last end of a session whose name words were made to forget (WORD_ORPHAN); 0: none was */
 	unsigned n_named;
 };
+
+/* Whether such an arena can be made here: 0, or -EINVAL and a sentence. Sets nothing up. */
+int arena_check(const struct arena_options *options, char *why, size_t why_size);
+
+/* Its limit in whole units of pages, as it will be. */
+uint64_t arena_rounds_to(const struct arena_options *options);
 
 /* Makes the arena's segments and commits its reserve.  0, or a negative errno with a sentence in why. */
 int arena_new(struct arena **arenap, const struct arena_options *options, char *why, size_t why_size);
 /* All sessions must be gone. NULL is ignored. */
 void arena_free(struct arena *arena);
 
+void arena_get_access(struct arena *arena, struct access *access);
+
+/* What a reload may change.  Takes registry_lock and sessions_lock. */
+void arena_set_access(struct arena *arena, const struct arena_options *options);
+
 /* 2^order pages on the node, on the best kind of page there is; *pagep counts in the arena.  -ENOSPC: the arena's limit; -ENOMEM: the system's. */
 int arena_pages_alloc(struct arena *arena, unsigned node, unsigned order, uint32_t *pagep);
 void arena_pages_free(struct arena *arena, uint32_t page, unsigned order);
-
+/* The same for a run of n_pages. */
+int arena_run_alloc(struct arena *arena, unsigned node, uint32_t n_pages, uint32_t *pagep);
+void arena_run_free(struct arena *arena, uint32_t page, uint32_t n_pages);
 
 static inline struct cache *
 arena_cache(struct arena *arena, uint64_t id)
 {
 	/* order: CACHE acquire - pairs with cache_open() */
 	return id > 0 && id < LAYOUT_MAX_CACHES ? atomic_read_acquire(&arena->caches[id]) : NULL;
+}
+
+/* The cache with the lowest id above that; NULL: no more. */
+static inline struct cache *
+arena_cache_after(struct arena *arena, uint64_t id)
+{
+	while (id < atomic_read(&arena->max_cache)) {
+		struct cache *cache = arena_cache(arena, ++id);
+
+		if (cache)
+			return cache;
+	}
+	return NULL;
 }
 
 #endif

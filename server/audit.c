@@ -226,6 +226,8 @@ audit_cache(struct arena *arena, struct cache *cache, struct audit *audit)
 	struct words_counters words;
 	int r;
 
+	if (cache->flags & LAYOUT_CACHE_NO_OWNER)
+		return 0;
 	words_count(&arena->words_runs, &words);
 	run.n_words = words.n_high_water + 1;
 	run.seen = malloc(run.n_words);
@@ -243,16 +245,18 @@ audit_cache(struct arena *arena, struct cache *cache, struct audit *audit)
 }
 
 int
-audit_run(struct arena *arena, struct cache *cache, struct audit *audit)
+audit_run(struct arena *arena, uint32_t id, struct audit *audit)
 {
+	struct cache *cache;
 	int r = 0;
 
 	*audit = (struct audit){0};
 	pthread_rwlock_rdlock(&arena->sessions_lock);
-	if (cache)
+	cache = id ? arena_cache(arena, id) : arena_cache_after(arena, 0);
+	if (id && !cache)
+		r = -ENOENT;
+	for (; cache && r == 0; cache = id ? NULL : arena_cache_after(arena, cache->id))
 		r = audit_cache(arena, cache, audit);
-	for (uint32_t id = 1; !cache && r == 0 && id < LAYOUT_MAX_CACHES && arena_cache(arena, id); id++)
-		r = audit_cache(arena, arena_cache(arena, id), audit);
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	return r;
 }

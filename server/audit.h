@@ -6,6 +6,7 @@
  * looks, in the same generation, and in no sheaf between them is lost.  Doubled is one that then lies in two sheaves, or in a sheaf while its word
  * names somebody other than the sheaf's client, or of which the ledger says FREE or BARN while a sheaf has it or its word names somebody.  Both
  * looks must lie nearer together than a generation takes to come round; else it is looked at again, and in the end undecided.
+ * A cache without owner words is passed by: of its objects nobody can say it.
  */
 #ifndef SLAB_SERVER_AUDIT_H
 #define SLAB_SERVER_AUDIT_H
@@ -31,7 +32,7 @@ struct audit {
 	uint64_t first_doubled;
 };
 
-/* cache NULL: all of the arena's, added up.  -ENOMEM.  Takes sessions_lock for reading. */
-int audit_run(struct arena *arena, struct cache *cache, struct audit *audit);
+/* id 0: all caches of the arena, added up.  -ENOENT, -ENOMEM.  Takes sessions_lock for reading. */
+int audit_run(struct arena *arena, uint32_t id, struct audit *audit);
 
 #endif

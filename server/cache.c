@@ -9,13 +9,14 @@
 
 #include "server/geometry.h"
 #include "server/log.h"
+#include "server/session.h"
 #include "server/topology.h"
 #include "shm/atomic.h"
 
-/* The kernel's barn; the default profile counts bytes instead, for between processes ten sheaves are far too few. */
-enum { KERNEL_BARN_FULL = 10, TINY_MAX_ORDER = 1 };
-static const uint64_t default_barn_bytes = 16u << 20;
-static const uint64_t default_max_cached_bytes = 32u << 20;
+/* The kernel's barn at the least; the profiles that count bytes do so because between processes ten sheaves are far too few. */
+enum { KERNEL_BARN_FULL = 10, MAX_BARN_FULL = 1 << 20, MAX_MIN_PARTIAL = 1 << 20 };
+
+static const uint32_t all_flags = LAYOUT_CACHE_RECLAIM | LAYOUT_CACHE_SHARED | LAYOUT_CACHE_NO_OWNER | LAYOUT_CACHE_RUNS;
 
 static uint32_t
 knob(uint32_t asked, uint32_t otherwise)
@@ -45,16 +46,25 @@ check_options(const struct cache_options *o, char *why, size_t why_size)
 		snprintf(why, why_size, "align %llu is no power of two up to %d", (unsigned long long)o->align, LAYOUT_PAGE_BYTES);
 		return -EINVAL;
 	}
-	if (o->flags & ~(uint32_t)(LAYOUT_CACHE_RECLAIM | LAYOUT_CACHE_SHARED)) {
-		snprintf(why, why_size, "unknown cache flags 0x%x", o->flags & ~(uint32_t)(LAYOUT_CACHE_RECLAIM | LAYOUT_CACHE_SHARED));
+	if (o->flags & ~all_flags) {
+		snprintf(why, why_size, "unknown cache flags 0x%x", o->flags & ~all_flags);
+		return -EINVAL;
+	}
+	if (o->flags & LAYOUT_CACHE_NO_OWNER && o->flags & (LAYOUT_CACHE_RECLAIM | LAYOUT_CACHE_SHARED)) {
+		snprintf(why, why_size, "cache '%s': SLABC_NO_OWNER goes with neither SLABC_RECLAIM nor SLABC_SHARED: both need the words that it does without",
+			o->name);
+		return -ENOTSUP;
+	}
+	if (o->flags & LAYOUT_CACHE_RUNS && (o->flags != LAYOUT_CACHE_RUNS || o->size > LAYOUT_PAGE_BYTES)) {
+		snprintf(why, why_size, "cache '%s': a cache of runs has pages of %d bytes and no other flag", o->name, LAYOUT_PAGE_BYTES);
 		return -EINVAL;
 	}
 	if (check_number("size", o->size, LAYOUT_MAX_OBJECT_BYTES, why, why_size) < 0 ||
 	    (o->sheaf_capacity != LAYOUT_KNOB_NONE &&
 	     check_number("sheaf_capacity", o->sheaf_capacity, LAYOUT_MAX_SHEAF, why, why_size) < 0) ||
 	    check_number("sheaf_round_up", o->sheaf_round_up, 1, why, why_size) < 0 ||
-	    (o->barn_full != LAYOUT_KNOB_NONE && check_number("barn_full", o->barn_full, 1u << 20, why, why_size) < 0) ||
-	    (o->min_partial != LAYOUT_KNOB_NONE && check_number("min_partial", o->min_partial, 1u << 20, why, why_size) < 0) ||
+	    (o->barn_full != LAYOUT_KNOB_NONE && check_number("barn_full", o->barn_full, MAX_BARN_FULL, why, why_size) < 0) ||
+	    (o->min_partial != LAYOUT_KNOB_NONE && check_number("min_partial", o->min_partial, MAX_MIN_PARTIAL, why, why_size) < 0) ||
 	    check_number("min_order", o->min_order, LAYOUT_MAX_ORDER, why, why_size) < 0 ||
 	    (o->max_order != LAYOUT_KNOB_NONE && check_number("max_order", o->max_order, LAYOUT_MAX_ORDER, why, why_size) < 0) ||
 	    check_number("min_objects", o->min_objects, LAYOUT_MAX_SLAB_OBJECTS, why, why_size) < 0)
@@ -62,12 +72,37 @@ check_options(const struct cache_options *o, char *why, size_t why_size)
 	return 0;
 }
 
+static struct profile
+profile_of_arena(const struct arena *arena)
+{
+	return profile_of(arena->options.profile, topology_online_cpus(), arena->options.limit_bytes);
+}
+
+/* What the profile makes of the kernel's capacity, for who asked for none. */
+static uint32_t
+profile_capacity(const struct profile *profile, uint32_t object_bytes)
+{
+	uint32_t capacity = geometry_sheaf_request(object_bytes, 0, false) * profile->capacity_factor;
+
+	return capacity < LAYOUT_MAX_SHEAF ? capacity : LAYOUT_MAX_SHEAF;
+}
+
+static uint32_t
+profile_min_partial(const struct profile *profile, uint32_t object_bytes)
+{
+	uint32_t n = geometry_min_partial(object_bytes, 0, UINT32_MAX) * profile->partial_factor;
+
+	if (n < profile->min_partial_min)
+		n = profile->min_partial_min;
+	return n < profile->min_partial_max ? n : profile->min_partial_max;
+}
+
 static void
 set_geometry(struct cache *k, const struct cache_options *o)
 {
-	bool tiny = k->arena->options.profile == ARENA_PROFILE_TINY;
-	unsigned min_objects = o->min_objects ? o->min_objects : geometry_min_objects(topology_online_cpus());
-	unsigned max_order = knob(o->max_order, tiny ? TINY_MAX_ORDER : GEOMETRY_MAX_ORDER);
+	struct profile profile = profile_of_arena(k->arena);
+	unsigned min_objects = o->min_objects ? o->min_objects : geometry_min_objects(topology_online_cpus()) * profile.objects_factor;
+	unsigned max_order = knob(o->max_order, profile.max_order);
 
 	k->align = o->align ? (uint32_t)o->align : 8;
 	if (k->align < 8)
@@ -80,42 +115,128 @@ set_geometry(struct cache *k, const struct cache_options *o)
 	k->n_slab_objects = geometry_objects(k->object_bytes, k->order);
 }
 
+/* A run is carved for who asks for it and goes back when it is freed: nothing is kept. */
 static void
-set_knobs(struct cache *k, const struct cache_options *o)
+set_runs(struct cache *k)
 {
-	enum arena_profile profile = k->arena->options.profile;
-	uint64_t share = k->arena->options.limit_bytes / 8;
-	uint64_t sheaf_bytes, full;
+	k->flags = LAYOUT_CACHE_RUNS;
+	k->align = k->object_size = k->object_bytes = LAYOUT_PAGE_BYTES;
+	k->recip = 1;
+	k->n_slab_objects = 1;
+	k->is_sheafless = true;
+	k->capacity = 1;
+}
 
-	k->flags = o->flags;
-	k->is_sheafless = o->sheaf_capacity == LAYOUT_KNOB_NONE || (o->sheaf_capacity == 0 && profile == ARENA_PROFILE_TINY);
+/* Once for a cache: is_sheafless stays. */
+static void
+set_sheafless(struct cache *k, const struct cache_options *o)
+{
+	struct profile profile = profile_of_arena(k->arena);
+
+	k->is_sheafless = o->sheaf_capacity == LAYOUT_KNOB_NONE || (o->sheaf_capacity == 0 && profile.is_sheafless);
+}
+
+static void
+set_capacity(struct cache *k, const struct cache_options *o)
+{
+	struct profile profile = profile_of_arena(k->arena);
+
 	/* The kernel takes no request below its formula; who turns the knob here gets what it says, but in the kernel's profile. */
 	if (k->is_sheafless)
 		k->capacity = 1;
-	else if (o->sheaf_capacity && !o->sheaf_round_up && profile != ARENA_PROFILE_KERNEL)
+	else if (o->sheaf_capacity && !o->sheaf_round_up && !profile.is_kernel_capacity)
 		k->capacity = o->sheaf_capacity;
+	else if (!o->sheaf_capacity && !o->sheaf_round_up)
+		k->capacity = profile_capacity(&profile, k->object_bytes);
 	else
 		k->capacity = geometry_sheaf_request(k->object_bytes, o->sheaf_capacity, o->sheaf_round_up);
-	sheaf_bytes = (uint64_t)k->capacity * k->object_bytes;
-	k->max_cached = o->max_cached ? o->max_cached : default_max_cached_bytes;
+}
+
+/* An eighth of the arena: what is kept idle in one place by default at most. */
+static uint64_t
+default_share(const struct cache *k)
+{
+	return k->arena->options.limit_bytes / 8;
+}
+
+static void
+set_max_cached(struct cache *k, const struct cache_options *o)
+{
+	struct profile profile = profile_of_arena(k->arena);
+	uint64_t share = default_share(k);
+
+	k->max_cached = o->max_cached ? o->max_cached : profile.max_cached;
 	if (!o->max_cached && k->max_cached > share)
 		k->max_cached = share;
-	full = default_barn_bytes < share ? default_barn_bytes / sheaf_bytes : share / sheaf_bytes;
+}
+
+static void
+set_barn_full(struct cache *k, const struct cache_options *o)
+{
+	struct profile profile = profile_of_arena(k->arena);
+	uint64_t share = default_share(k), sheaf_bytes = (uint64_t)k->capacity * k->object_bytes, full;
+
+	full = profile.barn_bytes < share ? profile.barn_bytes / sheaf_bytes : share / sheaf_bytes;
 	if (full < KERNEL_BARN_FULL)
 		full = KERNEL_BARN_FULL;
-	k->barn_full = k->is_sheafless ? 0 : knob(o->barn_full, profile == ARENA_PROFILE_DEFAULT ? (uint32_t)full : KERNEL_BARN_FULL);
-	k->min_partial = knob(o->min_partial,
-		profile == ARENA_PROFILE_TINY ? 0 : geometry_min_partial(k->object_bytes, GEOMETRY_MIN_PARTIAL_MIN, GEOMETRY_MIN_PARTIAL_MAX));
+	k->barn_full = k->is_sheafless ? 0 : knob(o->barn_full, profile.barn_full ? profile.barn_full : (uint32_t)full);
+}
+
+static void
+set_min_partial(struct cache *k, const struct cache_options *o)
+{
+	struct profile profile = profile_of_arena(k->arena);
+
+	k->min_partial = knob(o->min_partial, profile_min_partial(&profile, k->object_bytes));
+}
+
+static void
+set_knobs(struct cache *k, const struct cache_options *o)
+{
+	k->flags = o->flags;
+	set_sheafless(k, o);
+	set_capacity(k, o);
+	set_max_cached(k, o);
+	set_barn_full(k, o);
+	set_min_partial(k, o);
+}
+
+/* What clients go by, in one store. */
+static void
+show_knobs(struct cache *k)
+{
+	uint64_t max_full = k->max_cached / ((uint64_t)k->capacity * k->object_bytes);
+
+	if (max_full > UINT16_MAX)
+		max_full = UINT16_MAX;
+	atomic_write(&k->arena->shown[k->id].knobs, k->is_sheafless ? 0 : k->capacity | (uint32_t)max_full << 16);
 }
 
 /* registry_lock held. */
 static struct cache *
 find_locked(struct arena *arena, const char *name)
 {
-	for (unsigned id = 1; id <= arena->n_caches; id++)
-		if (strcmp(arena->caches[id]->name, name) == 0)
-			return arena->caches[id];
+	for (struct cache *k = arena_cache_after(arena, 0); k; k = arena_cache_after(arena, k->id))
+		if (strcmp(k->name, name) == 0)
+			return k;
 	return NULL;
+}
+
+/* registry_lock held.  0: none is left. */
+static uint16_t
+take_id_locked(struct arena *arena)
+{
+	for (unsigned i = 0; i < LAYOUT_MAX_CACHES - 1; i++) {
+		unsigned id = (arena->last_cache + i) % (LAYOUT_MAX_CACHES - 1) + 1;
+
+		if (arena->caches[id])
+			continue;
+		arena->last_cache = id;
+		if (id > arena->max_cache)
+			atomic_write(&arena->max_cache, id);
+		return (uint16_t)id;
+	}
+	return 0;
 }
 
 static int
@@ -147,24 +268,34 @@ make_locked(struct arena *arena, const struct cache_options *o, struct cache **c
 		snprintf(why, why_size, "arena '%s' has its %d caches", arena->name, LAYOUT_MAX_CACHES - 1);
 		return -ENOSPC;
 	}
+	if (arena->options.max_caches && arena->n_caches >= arena->options.max_caches) {
+		snprintf(why, why_size, "arena '%s' has its %u caches; max-caches= in [arena %s] says how many", arena->name,
+			arena->options.max_caches, arena->name);
+		return -EDQUOT;
+	}
 	k = calloc(1, sizeof *k + arena->topology.n_nodes * sizeof k->nodes[0]);
 	if (!k) {
 		snprintf(why, why_size, "no memory in slabd for another cache");
 		return -ENOMEM;
 	}
 	k->arena = arena;
-	k->id = (uint16_t)(arena->n_caches + 1);
+	k->id = take_id_locked(arena);
 	strcpy(k->name, o->name);
-	set_geometry(k, o);
-	set_knobs(k, o);
+	if (o->flags & LAYOUT_CACHE_RUNS) {
+		set_runs(k);
+	} else {
+		set_geometry(k, o);
+		set_knobs(k, o);
+	}
 	k->n_nodes = arena->topology.n_nodes;
 	for (unsigned i = 0; i < k->n_nodes; i++)
 		node_init(&k->nodes[i], k, i);
 	shown = &arena->shown[k->id];
-	shown->object_bytes = k->object_bytes;
-	shown->flags = k->flags;
+	atomic_write(&shown->object_bytes, k->object_bytes);
+	atomic_write(&shown->flags, k->flags);
 	strcpy(shown->name, k->name);
-	shown->recip = k->recip;
+	show_knobs(k);
+	atomic_write(&shown->recip, k->recip);
 	arena->n_caches++;
 	/* order: CACHE release - cache and description are whole before a slab can name them */
 	atomic_write_release(&arena->caches[k->id], k);
@@ -191,6 +322,82 @@ cache_open(struct arena *arena, const struct cache_options *options, struct cach
 	if (r == 0)
 		*cachep = k;
 	return r;
+}
+
+struct cache *
+cache_find(struct arena *arena, const char *name)
+{
+	struct cache *k;
+
+	pthread_mutex_lock(&arena->registry_lock);
+	k = find_locked(arena, name);
+	pthread_mutex_unlock(&arena->registry_lock);
+	return k;
+}
+
+int
+cache_tune(struct cache *k, const struct cache_tuning *t, char *why, size_t why_size)
+{
+	const struct cache_options o = {.sheaf_capacity = t->sheaf_capacity, .barn_full = t->barn_full, .min_partial = t->min_partial,
+		.max_cached = t->max_cached};
+
+	if (t->set & ~(uint32_t)CACHE_TUNE_ALL) {
+		snprintf(why, why_size, "unknown knobs 0x%x", t->set & ~(uint32_t)CACHE_TUNE_ALL);
+		return -EINVAL;
+	}
+	if (t->set & CACHE_TUNE_CAPACITY && (k->is_sheafless || o.sheaf_capacity == LAYOUT_KNOB_NONE || k->flags & LAYOUT_CACHE_RUNS)) {
+		snprintf(why, why_size, "cache '%s' has %s: whether it has can only be said when it is made", k->name,
+			k->is_sheafless || k->flags & LAYOUT_CACHE_RUNS ? "no sheaves" : "sheaves");
+		return -EINVAL;
+	}
+	if ((t->set & CACHE_TUNE_CAPACITY && check_number("sheaf_capacity", o.sheaf_capacity, LAYOUT_MAX_SHEAF, why, why_size) < 0) ||
+	    (t->set & CACHE_TUNE_BARN_FULL && o.barn_full != LAYOUT_KNOB_NONE &&
+	     check_number("barn_full", o.barn_full, MAX_BARN_FULL, why, why_size) < 0) ||
+	    (t->set & CACHE_TUNE_MIN_PARTIAL && o.min_partial != LAYOUT_KNOB_NONE &&
+	     check_number("min_partial", o.min_partial, MAX_MIN_PARTIAL, why, why_size) < 0))
+		return -EINVAL;
+	if (t->set & CACHE_TUNE_CAPACITY)
+		set_capacity(k, &o);
+	if (t->set & CACHE_TUNE_MAX_CACHED)
+		set_max_cached(k, &o);
+	if (t->set & CACHE_TUNE_BARN_FULL)
+		set_barn_full(k, &o);
+	if (t->set & CACHE_TUNE_MIN_PARTIAL)
+		set_min_partial(k, &o);
+	show_knobs(k);
+	return 0;
+}
+
+void
+cache_remove(struct cache *k)
+{
+	struct arena *arena = k->arena;
+	struct layout_cache *shown = &arena->shown[k->id];
+
+	pthread_mutex_lock(&arena->registry_lock);
+	/* A client that read the id from a page before it went meets a cache in which nothing is an object. */
+	atomic_write(&shown->recip, 0);
+	atomic_write(&shown->object_bytes, 0);
+	atomic_write(&shown->flags, 0);
+	atomic_write(&shown->knobs, 0);
+	memset(shown->name, 0, sizeof shown->name);
+	/* What sessions had drawn of it has come back, if not from each what it drew: its id's next cache begins with nothing. */
+	for (struct session *s = arena->first_session; s; s = s->next)
+		s->n_drawn[k->id] = 0;
+	atomic_write_release(&arena->caches[k->id], NULL);
+	arena->n_caches--;
+	pthread_mutex_unlock(&arena->registry_lock);
+	cache_free(k);
+}
+
+uint64_t
+cache_left(struct cache *k, uint64_t n_allocated)
+{
+	int64_t n = atomic_read(&k->n_dead_drawn);
+
+	if (!(k->flags & LAYOUT_CACHE_NO_OWNER) || n <= 0)
+		return 0;
+	return (uint64_t)n < n_allocated ? (uint64_t)n : n_allocated;
 }
 
 void

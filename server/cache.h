@@ -2,7 +2,8 @@
 /*
  * Cache: objects of one size, by name, for all clients of an arena; its knobs, and a node (node.h) for each NUMA node.
  *
- * Caches are made at their first opening and live as long as the arena.  Everything but the counters and the nodes is written once, before
+ * Caches are made at their first opening and live until they are destroyed (retire.h), or with the arena.  Whoever uses one holds sessions_lock for
+ * reading, or is a session that has it open.  Everything but the counters, the nodes and the four knobs that can be tuned is written once, before
  * the cache is shown.
  */
 #ifndef SLAB_SERVER_CACHE_H
@@ -53,15 +54,49 @@ struct cache {
 	uint64_t n_dead_refills;
 	uint64_t n_dead_flushes;
 	uint64_t n_dead_foreign_frees;
+	/* In a cache without owner words: objects lent to sessions that have ended, less those taken back from them; atomic. */
+	int64_t n_dead_drawn;
 	unsigned n_nodes;
 	struct node nodes[];
 };
 
 /*
- * Finds or makes the cache.  0 and *cachep; or -EEXIST, -EINVAL, -ENOENT, -ENOSPC, -ENAMETOOLONG, -ENOMEM with a sentence in why that names the
+ * Finds or makes the cache.  0 and *cachep; or -EEXIST, -EINVAL, -ENOTSUP, -ENOENT, -ENOSPC, -ENAMETOOLONG, -ENOMEM with a sentence in why that names the
  * field and its limits.  Any thread.
  */
 int cache_open(struct arena *arena, const struct cache_options *options, struct cache **cachep, char *why, size_t why_size);
+
+/* NULL: there is none.  sessions_lock held, which keeps it there. */
+struct cache *cache_find(struct arena *arena, const char *name);
+
+enum {
+	CACHE_TUNE_CAPACITY = 1,
+	CACHE_TUNE_BARN_FULL = 2,
+	CACHE_TUNE_MIN_PARTIAL = 4,
+	CACHE_TUNE_MAX_CACHED = 8,
+	CACHE_TUNE_ALL = 15,
+};
+
+/* New knobs: those in set.  Values as in cache_options. */
+struct cache_tuning {
+	uint32_t set; /* CACHE_TUNE_ */
+	uint32_t sheaf_capacity;
+	uint32_t barn_full;
+	uint32_t min_partial;
+	uint64_t max_cached;
+};
+
+/*
+ * Changes knobs of a cache in use.  Sheaves of the old capacity go on until they come back, and are then no longer whole for the barn (grant.c).
+ * 0, or -EINVAL with a sentence and nothing changed.  sessions_lock held for writing, so that nobody is in the midst of a grant by the old ones.
+ */
+int cache_tune(struct cache *cache, const struct cache_tuning *tuning, char *why, size_t why_size);
+
+/* Ends a cache that has no slab and that nobody has open; its id may be used again.  sessions_lock held for writing. */
+void cache_remove(struct cache *cache);
+
+/* Of n_allocated objects, those that sessions had not given back when they ended: at most, for others may have freed some. 0 where words say more. */
+uint64_t cache_left(struct cache *cache, uint64_t n_allocated);
 
 /* With the arena. */
 void cache_free(struct cache *cache);

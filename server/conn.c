@@ -13,6 +13,7 @@
 #include "server/log.h"
 #include "server/reaper.h"
 #include "server/request.h"
+#include "server/watch.h"
 
 /* Packets handled before the other connections of the loop have their turn. */
 enum { PACKETS_A_TURN = 16, LOOK_AGAIN_S = 1 };
@@ -22,6 +23,7 @@ conn_close_socket(struct conn *conn)
 {
 	if (conn->fd < 0)
 		return;
+	watch_end_all(conn);
 	event_free(conn->readable);
 	event_free(conn->writable);
 	close(conn->fd);
@@ -232,6 +234,7 @@ conn_free(struct conn *conn)
 	if (conn->next)
 		conn->next->prevp = conn->prevp;
 	atomic_add(&conn->loop->n_conns, -1u);
+	watch_end_all(conn);
 	if (conn->fd >= 0) {
 		if (conn->readable)
 			event_free(conn->readable);

@@ -33,9 +33,12 @@ struct conn {
 	struct event *died;
 	struct event *again; /* a detached session: look again */
 	bool has_hello;
+	bool is_refusal_logged;
 	struct ucred sender; /* of the packet being handled; pid 0: not known */
 	uint64_t nonce;      /* 0: none was given out */
 	struct session *session;
+	struct watch *watches; /* for roots (watch.h) */
+	unsigned n_watches;
 	/* A reply the peer has not made room for; nothing more is read from it until it went. */
 	size_t n_pending;
 	unsigned char *pending;

@@ -46,8 +46,11 @@ take_lock(struct take *t, uint32_t place, struct slab_object *o)
 static bool
 take_clear_word(struct take *t, uint32_t *word)
 {
-	uint32_t w = atomic_read(word);
+	uint32_t w;
 
+	if (t->cache->flags & LAYOUT_CACHE_NO_OWNER)
+		return true;
+	w = atomic_read(word);
 	do {
 		uint32_t owner = word_owner(w);
 
@@ -65,6 +68,7 @@ take_mark(struct take *t, uint32_t place, const struct slab_object *o)
 {
 	struct arena *arena = t->session->arena;
 
+	t->session->n_drawn[t->cache->id]--;
 	if (t->barn && t->node == t->barn_node) {
 		slab_set(arena, o->word, SLAB_BARN);
 		t->barn->place[t->barn->size++] = place;
@@ -244,12 +248,14 @@ grant_close(struct session *session, struct cache *cache)
 	atomic_write(&session_cache(session, cache->id)->returned, 0);
 }
 
-/* Every session that nobody works on just now, and this one. */
+/* Every session that nobody works on just now, and this one (NULL: none more). */
 static void
-for_each_session(struct session *mine, struct cache *cache, void (*visit)(struct session *session, struct cache *cache))
+for_each_session(
+	struct arena *arena, struct session *mine, struct cache *cache, void (*visit)(struct session *session, struct cache *cache))
 {
-	visit(mine, cache);
-	for (struct session *s = mine->arena->first_session; s; s = s->next) {
+	if (mine)
+		visit(mine, cache);
+	for (struct session *s = arena->first_session; s; s = s->next) {
 		if (s == mine || s->is_readonly || pthread_mutex_trylock(&s->work) != 0)
 			continue;
 		if (s->map && s->state != SESSION_DYING)
@@ -259,18 +265,20 @@ for_each_session(struct session *mine, struct cache *cache, void (*visit)(struct
 }
 
 static void
+call_in_cache(struct session *session, struct cache *cache)
+{
+	struct layout_session_cache *lists = session_cache(session, cache->id);
+
+	take_list(session, cache, &lists->returned, LAYOUT_HOLDER_RETURNED, false);
+	take_list(session, cache, &lists->full, LAYOUT_HOLDER_BARN, false);
+}
+
+static void
 call_in(struct session *session, struct cache *unused)
 {
 	(void)unused;
-	for (uint32_t id = 1; id < LAYOUT_MAX_CACHES; id++) {
-		struct layout_session_cache *lists = session_cache(session, id);
-		struct cache *cache = arena_cache(session->arena, id);
-
-		if (!cache)
-			return;
-		take_list(session, cache, &lists->returned, LAYOUT_HOLDER_RETURNED, false);
-		take_list(session, cache, &lists->full, LAYOUT_HOLDER_BARN, false);
-	}
+	for (struct cache *cache = arena_cache_after(session->arena, 0); cache; cache = arena_cache_after(session->arena, cache->id))
+		call_in_cache(session, cache);
 }
 
 /* Memory is short: everything idle that slabd can reach goes back to the pages. */
@@ -279,10 +287,20 @@ relieve(struct session *session)
 {
 	struct arena *arena = session->arena;
 
-	for_each_session(session, NULL, call_in);
-	for (uint32_t id = 1; id < LAYOUT_MAX_CACHES && arena_cache(arena, id); id++)
-		for (unsigned i = 0; i < arena_cache(arena, id)->n_nodes; i++)
-			node_trim(arena, &arena_cache(arena, id)->nodes[i]);
+	for_each_session(arena, session, NULL, call_in);
+	for (struct cache *cache = arena_cache_after(arena, 0); cache; cache = arena_cache_after(arena, cache->id))
+		for (unsigned i = 0; i < cache->n_nodes; i++)
+			node_trim(arena, &cache->nodes[i]);
+}
+
+void
+grant_shrink(struct arena *arena, struct session *session, struct cache *cache)
+{
+	for_each_session(arena, session, cache, call_in_cache);
+	if (session)
+		grant_close(session, cache);
+	for (unsigned i = 0; i < cache->n_nodes; i++)
+		node_trim(arena, &cache->nodes[i]);
 }
 
 /* A grant under way. */
@@ -304,6 +322,7 @@ fill_resident(struct lending *l, struct node *node, struct sheaf *sheaf, uint32_
 {
 	struct arena *arena = l->session->arena;
 	uint32_t places[LAYOUT_MAX_SHEAF], n = 0;
+	struct node_discard discard = {0};
 	struct node_sheaf *barn = NULL;
 
 	node_lock(node);
@@ -316,6 +335,11 @@ fill_resident(struct lending *l, struct node *node, struct sheaf *sheaf, uint32_
 			/* Slabs with BARN objects stay on the map. */
 			if (!slab_find(arena, l->cache, barn->place[i], &o))
 				continue;
+			/* A sheaf from before the capacity was tuned down. */
+			if (n == l->capacity) {
+				node_put_free(arena, node, o.slab, o.word, &discard);
+				continue;
+			}
 			slab_set(arena, o.word, SLAB_OUT);
 			STEP(GRANT_MARKED);
 			places[n++] = barn->place[i];
@@ -328,6 +352,7 @@ fill_resident(struct lending *l, struct node *node, struct sheaf *sheaf, uint32_
 		atomic_write(&sheaf->entry[*size + i], places[n - 1 - i]);
 	STEP(GRANT_WRITTEN);
 	*size += n;
+	l->session->n_drawn[l->cache->id] += n;
 	/* order: SHEAF_SIZE release - entries are written below it */
 	atomic_write_release(&sheaf->size, *size);
 	STEP(GRANT_SIZED);
@@ -335,6 +360,7 @@ fill_resident(struct lending *l, struct node *node, struct sheaf *sheaf, uint32_
 		node->n_sheaves_granted++;
 	node_unlock(node);
 	free(barn);
+	node_discard(arena, &discard);
 }
 
 /* Carves one slab on the nearest node that has memory. */
@@ -376,7 +402,7 @@ fill(struct lending *l, uint32_t slot)
 	while (size < l->capacity) {
 		if (!l->has_looked) {
 			l->has_looked = true;
-			for_each_session(l->session, l->cache, grant_flush);
+			for_each_session(l->session->arena, l->session, l->cache, grant_flush);
 			fill_resident(l, node, sheaf, &size);
 		} else if (l->fresh && carve(l, &node)) {
 			fill_resident(l, node, sheaf, &size);
@@ -416,6 +442,77 @@ explain_shortage(const struct lending *l, char *why, size_t why_size)
 	else
 		snprintf(why, why_size, "no memory for cache '%s': %s", l->cache->name, arena->page_note[0] ? arena->page_note : "the word table is full");
 	return -ENOMEM;
+}
+
+/* Carves a run into an empty slot, on the nearest node that has one. */
+static bool
+carve_run(struct lending *l, uint32_t n_pages, uint32_t slot)
+{
+	struct sheaf *sheaf = session_sheaf(l->session, slot);
+	struct arena *arena = l->session->arena;
+
+	for (unsigned i = 0; i < l->cache->n_nodes; i++) {
+		struct node *node = &l->cache->nodes[l->nodes[i]];
+		uint32_t slab;
+
+		l->r = slab_new_run(arena, l->cache, node->index, n_pages, &slab);
+		if (l->r < 0)
+			continue;
+		node_lock(node);
+		node_add_run(arena, node, slab);
+		atomic_write(&sheaf->entry[0], slab_place(arena, l->cache, slab, 0));
+		STEP(GRANT_WRITTEN);
+		l->session->n_drawn[l->cache->id]++;
+		/* order: SHEAF_SIZE release - the entry is written below it */
+		atomic_write_release(&sheaf->size, 1);
+		STEP(GRANT_SIZED);
+		node->n_sheaves_granted++;
+		node_unlock(node);
+		return true;
+	}
+	return false;
+}
+
+/* A run for the application, in a sheaf of its own; before ENOMEM everything idle is called in. */
+static int
+lend_run(struct lending *l, uint32_t n_pages, struct grant *grant, char *why, size_t why_size)
+{
+	struct arena *arena = l->session->arena;
+	int32_t slot;
+
+	if (n_pages == 0) {
+		snprintf(why, why_size, "cache '%s' has runs of pages: slabc_malloc() makes them", l->cache->name);
+		return -EINVAL;
+	}
+	/* What can never be is no reason to call in what others have idle. */
+	if ((uint64_t)n_pages * LAYOUT_PAGE_BYTES > arena->options.limit_bytes) {
+		snprintf(why, why_size, "%u pages are more than arena '%s' may have: its limit is %llu bytes (--arena-size)", n_pages, arena->name,
+			(unsigned long long)arena->options.limit_bytes);
+		return -ENOMEM;
+	}
+	slot = session_slot_get(l->session, l->cache, 1);
+	if (slot < 0) {
+		snprintf(why, why_size, "the session has lent all its %d sheaves", LAYOUT_MAX_SLOTS);
+		return slot;
+	}
+	if (atomic_read(&session_sheaf(l->session, (uint32_t)slot)->size) != 0)
+		grant_take_back(l->session, (uint32_t)slot, false);
+	atomic_write(&session_sheaf(l->session, (uint32_t)slot)->size, 0);
+	if (!carve_run(l, n_pages, (uint32_t)slot)) {
+		relieve(l->session);
+		if (!carve_run(l, n_pages, (uint32_t)slot)) {
+			session_slot_put(l->session, (uint32_t)slot);
+			if (l->r != -ENOSPC)
+				return explain_shortage(l, why, why_size);
+			snprintf(why, why_size, "arena '%s' has no %u pages side by side left: its limit is %llu bytes (--arena-size), %llu are committed",
+				arena->name, n_pages, (unsigned long long)arena->options.limit_bytes,
+				(unsigned long long)atomic_read(&arena->committed_bytes));
+			return -ENOMEM;
+		}
+	}
+	hand_out(l->session, l->cache, (uint32_t)slot, true, false);
+	*grant = (struct grant){.n_sheaves = 1, .n_objects = 1, .slot = (uint32_t)slot};
+	return 0;
 }
 
 /* Slots for objects to come. */
@@ -459,11 +556,17 @@ grant_refill(struct session *session, struct cache *cache, const struct grant_re
 		snprintf(why, why_size, "a sheaf of %u objects is above the limit of %d", l.capacity, LAYOUT_MAX_SHEAF);
 		return -EINVAL;
 	}
+	if (request->n_pages && !(cache->flags & LAYOUT_CACHE_RUNS)) {
+		snprintf(why, why_size, "cache '%s' has no runs of pages", cache->name);
+		return -EINVAL;
+	}
 	l.fresh = to_app || share < (uint64_t)l.capacity * CARVE_MIN_SHEAVES ? (uint64_t)l.capacity * CARVE_MIN_SHEAVES : share;
 	*grant = (struct grant){0};
 	grant_flush(session, cache);
 	if (want == 0)
 		return lend_empty(session, cache, request->n_empty < MAX_SHEAVES ? request->n_empty : MAX_SHEAVES, grant, why, why_size);
+	if (cache->flags & LAYOUT_CACHE_RUNS)
+		return lend_run(&l, request->n_pages, grant, why, why_size);
 	do {
 		int32_t slot = session_slot_get(session, cache, l.capacity);
 		uint32_t n;

@@ -23,6 +23,7 @@ struct grant_request {
 	uint32_t n_empty;   /* instead, if n_sheaves is 0: slots without objects, for threads that free */
 	uint32_t capacity;  /* 0: the cache's, sheaves go to the process barn; else one sheaf with so many objects, for the application */
 	uint32_t os_node;   /* where the client runs */
+	uint32_t n_pages;   /* in a cache of runs, with capacity 1: of the run */
 };
 
 struct grant {
@@ -43,6 +44,12 @@ void grant_flush(struct session *session, struct cache *cache);
 
 /* Takes every sheaf of the cache that no thread holds: the session closes it. */
 void grant_close(struct session *session, struct cache *cache);
+
+/*
+ * Everything idle of the cache that slabd can reach goes back to the pages: what lies in clients' process barns, of the session (if not NULL, its
+ * work is held) all that no thread holds, and the node barns and empty slabs.
+ */
+void grant_shrink(struct arena *arena, struct session *session, struct cache *cache);
 
 /* Empties a slot that is in slabd's hands, or whose client is dead. to_barn: whole into the node barn, if there is room. */
 void grant_take_back(struct session *session, uint32_t slot, bool to_barn);

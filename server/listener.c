@@ -16,7 +16,7 @@
 #include "server/log.h"
 #include "server/slabd.h"
 
-enum { ACCEPTS_A_TURN = 64, PAUSE_MS = 100 };
+enum { ACCEPTS_A_TURN = 64, PAUSE_MS = 100, DEFAULT_SOCKET_MODE = 0660 };
 
 struct listener {
 	struct slabd *slabd;
@@ -113,8 +113,9 @@ clear_path(const char *path, const struct sockaddr_un *address, char *why, size_
 }
 
 static int
-listen_at(struct listener *listener, const char *path, char *why, size_t why_size)
+listen_at(struct listener *listener, const struct slabd_options *options, char *why, size_t why_size)
 {
+	const char *path = options->socket;
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	mode_t mask;
 	int r;
@@ -136,18 +137,27 @@ listen_at(struct listener *listener, const char *path, char *why, size_t why_siz
 		return r;
 	}
 	listener->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	mask = umask(0007);
-	r = listener->fd < 0 || bind(listener->fd, (struct sockaddr *)&address, sizeof address) < 0 || listen(listener->fd, SOMAXCONN) < 0 ?
-		-errno :
-		0;
+	/* Nobody gets in before group and mode are what they should be. */
+	mask = umask(0777);
+	r = listener->fd < 0 || bind(listener->fd, (struct sockaddr *)&address, sizeof address) < 0 ? -errno : 0;
 	umask(mask);
-	if (r < 0)
+	if (r < 0) {
 		snprintf(why, why_size, "%s: %s", path, strerror(-r));
+		return r;
+	}
+	if (options->has_socket_group && lchown(path, (uid_t)-1, options->socket_group) < 0) {
+		r = -errno;
+		snprintf(why, why_size, "%s: cannot be given to group %u (socket-group): %s", path, options->socket_group, strerror(-r));
+	} else if (chmod(path, options->socket_mode ? options->socket_mode : DEFAULT_SOCKET_MODE) < 0 ||
+		   listen(listener->fd, SOMAXCONN) < 0) {
+		r = -errno;
+		snprintf(why, why_size, "%s: %s", path, strerror(-r));
+	}
 	return r;
 }
 
 int
-listener_new(struct listener **listenerp, struct slabd *slabd, const char *path, char *why, size_t why_size)
+listener_new(struct listener **listenerp, struct slabd *slabd, const struct slabd_options *options, char *why, size_t why_size)
 {
 	struct listener *listener = calloc(1, sizeof *listener);
 	int n = sd_listen_fds(1), r = 0;
@@ -163,7 +173,7 @@ listener_new(struct listener **listenerp, struct slabd *slabd, const char *path,
 		listener->fd = SD_LISTEN_FDS_START;
 		r = fcntl(listener->fd, F_SETFL, fcntl(listener->fd, F_GETFL) | O_NONBLOCK) < 0 ? -errno : 0;
 	} else {
-		r = listen_at(listener, path, why, why_size);
+		r = listen_at(listener, options, why, why_size);
 	}
 	if (r == 0) {
 		listener->readable = event_new(slabd->loops[0].base, listener->fd, EV_READ | EV_PERSIST, on_readable, listener);

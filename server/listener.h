@@ -11,9 +11,10 @@
 
 struct listener;
 struct slabd;
+struct slabd_options;
 
 /* 0, or a negative errno with a sentence: -EADDRINUSE somebody listens, others as the system says. */
-int listener_new(struct listener **listenerp, struct slabd *slabd, const char *path, char *why, size_t why_size);
+int listener_new(struct listener **listenerp, struct slabd *slabd, const struct slabd_options *options, char *why, size_t why_size);
 /* Removes the socket file, if it is ours. NULL is ignored. */
 void listener_free(struct listener *listener);
 

@@ -6,6 +6,17 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "shm/atomic.h"
+
+/* A global, as standard error is one. */
+static int max_level = LOG_LEVEL_INFO; /* atomic */
+
+void
+log_set_level(enum log_level level)
+{
+	atomic_write(&max_level, (int)level);
+}
+
 void
 log_line(enum log_level level, const char *format, ...)
 {
@@ -14,6 +25,8 @@ log_line(enum log_level level, const char *format, ...)
 	va_list args;
 	int n;
 
+	if ((int)level > atomic_read(&max_level))
+		return;
 	if (getenv("JOURNAL_STREAM"))
 		used = (size_t)snprintf(line, sizeof line, "<%d>", level);
 	used += (size_t)snprintf(line + used, sizeof line - used, "slabd: ");

@@ -8,35 +8,68 @@
 #include "server/log.h"
 #include "server/slabd.h"
 
-static const char help[] =
-	"usage: slabd [OPTION]...\n"
-	"Owns shared memory and lends its objects to processes that link libslabclient. Runs in the foreground.\n"
-	"\n"
-	"  --config=FILE            settings, INI: [slabd] socket, threads; [arena] size, reserve, page-kind, profile\n"
-	"  --socket=PATH            where clients connect (default /run/slabd/slabd.sock; systemd may pass a socket)\n"
-	"  --arena-size=BYTES       limit of the memory lent out; K, M, G (default 1G)\n"
-	"  --reserve=BYTES          of it, committed before slabd says that it is ready, and kept (default 0)\n"
-	"  --page-kind=KIND         auto: 2 MiB pages, else 4 KiB ones; huge: only the first; 4k: only the latter\n"
-	"  --threads=N              event loops (default 1)\n"
-	"  --profile=NAME           knobs: default; kernel, the kernel's own numbers; tiny, nothing kept idle\n"
-	"  --help, --version\n";
+static const char help[] = "usage: slabd [OPTION]...\n"
+			   "Owns shared memory and lends its objects to processes that link libslabclient. Runs in the foreground.\n"
+			   "\n"
+			   "  --config=FILE            settings, INI: [slabd], and [arena NAME] for each arena; SIGHUP reads it anew\n"
+			   "  --check-config           only say whether the settings are right: exit status 0 or 1\n"
+			   "  --socket=PATH            where clients connect (default /run/slabd/slabd.sock; systemd may pass a socket)\n"
+			   "  --threads=N              event loops (default 1)\n"
+			   "  --help, --version\n"
+			   "\n"
+			   "Of the default arena:\n"
+			   "  --arena-size=BYTES       limit of the memory lent out; K, M, G (default 1G)\n"
+			   "  --reserve=BYTES          of it, committed before slabd says that it is ready, and kept (default 0)\n"
+			   "  --page-kind=LADDER       kinds of page, best first: some of 1g,huge,thp,4k (default auto: huge,thp,4k)\n"
+			   "  --profile=NAME           knobs: default; kernel, the kernel's own numbers; tiny, nothing kept idle; server, "
+			   "more with more CPUs\n";
+
+/* What slabd was started with, and what it has reread since. */
+struct settings {
+	int argc;
+	char **argv;
+	struct config first;
+	struct config again;
+};
+
+static int
+reread(void *ctx, const struct slabd_options **optionsp, char *why, size_t why_size)
+{
+	struct settings *s = ctx;
+	struct config *config = &s->again;
+	int r;
+
+	config_init(config);
+	r = config_parse(config, s->argc, s->argv, why, why_size);
+	*optionsp = &config->options;
+	return r;
+}
 
 int
 main(int argc, char **argv)
 {
 	struct slabd *slabd = NULL;
-	struct config config;
-	char why[512];
+	static struct settings settings;
+	struct config *config = &settings.first;
+	char why[640];
 	int r;
 
-	config_init(&config);
-	r = config_parse(&config, argc, argv, why, sizeof why);
+	settings.argc = argc;
+	settings.argv = argv;
+	config_init(config);
+	config->options.reread = reread;
+	config->options.reread_ctx = &settings;
+	r = config_parse(config, argc, argv, why, sizeof why);
 	if (r == CONFIG_E_HELP || r == CONFIG_E_VERSION) {
 		fputs(r == CONFIG_E_HELP ? help : "slabd " SLABD_VERSION "\n", stdout);
 		return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 	}
+	if (r == CONFIG_E_CHECK) {
+		printf("%s: ok\n", config->path ? config->path : "the command line");
+		return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	}
 	if (r == 0)
-		r = slabd_new(&slabd, &config.options, why, sizeof why);
+		r = slabd_new(&slabd, &config->options, why, sizeof why);
 	if (r < 0) {
 		log_error("%s", why);
 		return EXIT_FAILURE;

@@ -114,6 +114,20 @@ node_add_slab(struct arena *arena, struct node *node, uint32_t number)
 	node->n_order_fallback += slab->order != node->cache->order;
 }
 
+void
+node_add_run(struct arena *arena, struct node *node, uint32_t number)
+{
+	struct slab *slab = &arena->slabs[number];
+
+	slab_set(arena, slab->first_word, SLAB_OUT);
+	STEP(GRANT_MARKED);
+	slab->n_free = 0;
+	node->n_slabs++;
+	node->n_pages += slab->n_pages;
+	node->n_objects++;
+	node->n_carved++;
+}
+
 /* Free objects of one slab, lowest first. */
 static uint32_t
 take_from_slab(struct arena *arena, struct node *node, uint32_t number, uint32_t *places, uint32_t want)
@@ -162,9 +176,10 @@ discard_slab(struct arena *arena, struct node *node, uint32_t number, struct nod
 {
 	struct slab *slab = &arena->slabs[number];
 
-	list_del(arena, node, number);
+	if (slab->order != SLAB_RUN)
+		list_del(arena, node, number);
 	node->n_slabs--;
-	node->n_pages -= 1u << slab->order;
+	node->n_pages -= slab_pages(slab);
 	node->n_objects -= slab->n_objects;
 	node->n_free -= slab->n_free;
 	node->n_discarded++;
@@ -178,12 +193,13 @@ node_put_free(struct arena *arena, struct node *node, uint32_t number, uint32_t 
 {
 	struct slab *slab = &arena->slabs[number];
 	uint64_t n_partial = node->n_partial; /* the slab itself included, if it was on the list: the kernel's count */
+	bool is_run = slab->order == SLAB_RUN;
 
 	slab_set(arena, word, SLAB_FREE);
-	if (slab->n_free++ == 0)
+	if (slab->n_free++ == 0 && !is_run)
 		list_add(arena, node, number, false);
 	node->n_free++;
-	if (slab->n_free == slab->n_objects && n_partial >= node->cache->min_partial)
+	if (is_run || (slab->n_free == slab->n_objects && n_partial >= node->cache->min_partial))
 		discard_slab(arena, node, number, discard);
 }
 
@@ -226,12 +242,18 @@ node_barn_put(struct node *node, struct node_sheaf *sheaf)
 void
 node_trim(struct arena *arena, struct node *node)
 {
+	node_trim_to(arena, node, 0, 0);
+}
+
+void
+node_trim_to(struct arena *arena, struct node *node, uint32_t max_full, uint32_t min_partial)
+{
 	struct node_discard discard = {0};
 	struct node_sheaf *sheaf;
 	uint32_t next;
 
 	node_lock(node);
-	while ((sheaf = node_barn_get(node))) {
+	while (node->n_full > max_full && (sheaf = node_barn_get(node))) {
 		for (uint32_t i = 0; i < sheaf->size; i++) {
 			struct slab_object o;
 
@@ -240,7 +262,7 @@ node_trim(struct arena *arena, struct node *node)
 		}
 		free(sheaf);
 	}
-	for (uint32_t number = node->first_partial; number; number = next) {
+	for (uint32_t number = node->first_partial; number && node->n_partial > min_partial; number = next) {
 		next = arena->slabs[number].next;
 		if (arena->slabs[number].n_free == arena->slabs[number].n_objects)
 			discard_slab(arena, node, number, &discard);

@@ -3,7 +3,7 @@
  * What a cache has on one NUMA node: the partial list and the node barn, under one instrumented list_lock.
  *
  *   n_objects = n_free + n_barn + n_out          (n_out is not stored)
- *   a slab is on the partial list iff its n_free > 0;  n_partial counts them
+ *   a slab, unless it is a run, is on the partial list iff its n_free > 0;  n_partial counts them
  *
  * The audit holds this lock too, so that a grant or a take-back is never seen half done (I7).
  */
@@ -74,10 +74,13 @@ void node_unlock(struct node *node);
 /* Puts a fresh slab on the list, or one of its objects' freeing did: at the head after an allocation, at the tail after a free. Lock held. */
 void node_add_slab(struct arena *arena, struct node *node, uint32_t slab);
 
+/* Counts a fresh run, which is on no list: OUT from here on. Lock held. */
+void node_add_run(struct arena *arena, struct node *node, uint32_t slab);
+
 /* Takes up to want objects off as few partial slabs as possible: marks them OUT, then writes their places. Lock held. Returns how many. */
 uint32_t node_take_free(struct arena *arena, struct node *node, uint32_t *places, uint32_t want);
 
-/* An object of the node goes back to its slab: FREE. An empty slab is put on the discard list when n_partial >= min_partial. Lock held. */
+/* An object of the node goes back to its slab: FREE. An empty slab is put on the discard list when n_partial >= min_partial, a run always. Lock held. */
 void node_put_free(struct arena *arena, struct node *node, uint32_t slab, uint32_t word, struct node_discard *discard);
 
 /* Frees the memory of discarded slabs. No list_lock held. */
@@ -88,7 +91,9 @@ struct node_sheaf *node_barn_get(struct node *node);
 /* Lock held. */
 void node_barn_put(struct node *node, struct node_sheaf *sheaf);
 
-/* Empties the barn into the slabs and discards every empty slab, whatever min_partial says. Takes the lock. */
+/* Empties the barn into the slabs, down to max_full sheaves, and discards empty slabs, down to min_partial on the list. Takes the lock. */
+void node_trim_to(struct arena *arena, struct node *node, uint32_t max_full, uint32_t min_partial);
+/* Down to nothing, whatever the cache's knobs say. */
 void node_trim(struct arena *arena, struct node *node);
 
 #endif

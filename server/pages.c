@@ -2,15 +2,17 @@
 /*
  * Buddy allocator of one data segment: see pages.h.
  *
- * All state is in bitsets: free[k] has the free blocks of order k, absent the units that were given back.  A page is in at most one free block;
- * a page of a committed unit in none is handed out.  Two buddies are never both free below unit_order: they are one block of the next order.
+ * All state is in bitsets: free[k] has the free blocks of order k, absent the units that were given back, claimed those that are about to be
+ * committed or are on their way back.  A page is in at most one free block; a page of a committed unit in none is handed out.  Two buddies
+ * are never both free below unit_order: they are one block of the next order.
  *
- *     units committed = n_seen_units - members of absent - (1 if is_moving)
+ *     units committed = n_seen_units - members of absent - members of claimed
  *     n_free          = sum over k of members of free[k] << k
  *
  * Committing or giving back a unit is slow (zeroing 2 MiB), so it is done without the lock, but never two at a time: a thread that finds no
  * block while another commits would else commit a second unit for nothing, or fail at the limit although memory is about to come.  Freeing never
  * waits: a unit that comes free meanwhile is left to the thread that moves, which looks again before it ends (trim_locked).
+ * A run of several units claims all of them first and then commits one after the other, so that others get their turns in between.
  */
 #include "server/pages.h"
 
@@ -46,7 +48,7 @@ block_is_valid(const struct pages *pages, uint32_t first, uint32_t order)
 static bool
 unit_is_committed(const struct pages *pages, uint32_t unit)
 {
-	return unit < pages->n_seen_units && !bitset_test(&pages->absent, unit);
+	return unit < pages->n_seen_units && !bitset_test(&pages->absent, unit) && !bitset_test(&pages->claimed, unit);
 }
 
 /* Order of the free block that the page lies in; -1: none. */
@@ -83,6 +85,31 @@ merge_locked(struct pages *pages, uint32_t first, uint32_t order)
 		order++;
 	}
 	bitset_set(&pages->free[order], block);
+}
+
+/* Order of the largest block that begins at first and has no more than n_pages. */
+static uint32_t
+block_order(const struct pages *pages, uint32_t first, uint32_t n_pages)
+{
+	uint32_t order = pages->unit_order;
+
+	while (!block_is_valid(pages, first, order) || 1u << order > n_pages)
+		order--;
+	return order;
+}
+
+/* Pages of committed units, nobody's so far, become free. */
+static void
+free_range_locked(struct pages *pages, uint32_t first, uint32_t n_pages)
+{
+	pages->counters.n_free += n_pages;
+	while (n_pages > 0) {
+		uint32_t order = block_order(pages, first, n_pages);
+
+		merge_locked(pages, first, order);
+		first += 1u << order;
+		n_pages -= 1u << order;
+	}
 }
 
 /* Takes a block out of the free ones; false: no free block is large enough. */
@@ -124,12 +151,14 @@ trim_locked(struct pages *pages)
 		bitset_clear(&pages->free[pages->unit_order], unit);
 		pages->counters.n_free -= unit_pages(pages);
 		pages->counters.n_committed -= unit_pages(pages);
+		bitset_set(&pages->claimed, unit);
 		pages->is_moving = true;
 		pthread_mutex_unlock(&pages->lock);
 
 		pages->ops->give_back(pages->ctx, unit << pages->unit_order, unit_pages(pages));
 
 		pthread_mutex_lock(&pages->lock);
+		bitset_clear(&pages->claimed, unit);
 		bitset_set(&pages->absent, unit);
 		pages->counters.n_given_back += unit_pages(pages);
 		pages->is_moving = false;
@@ -138,21 +167,14 @@ trim_locked(struct pages *pages)
 }
 
 /*
- * Commits the lowest absent unit, without the lock meanwhile; it is then committed and nobody's.  Nobody may be moving.  The caller calls
+ * Commits a claimed unit, without the lock meanwhile; it is then committed and nobody's, or absent.  Nobody may be moving.  The caller calls
  * trim_locked() when it is done with the unit, for what came free meanwhile.
  */
 static int
-commit_unit_locked(struct pages *pages, uint32_t *unitp)
+commit_claimed_locked(struct pages *pages, uint32_t unit)
 {
-	uint32_t unit = bitset_first(&pages->absent, 0);
 	int r;
 
-	if (unit != BITSET_NONE)
-		bitset_clear(&pages->absent, unit);
-	else if (pages->n_seen_units < pages->n_pages >> pages->unit_order)
-		unit = pages->n_seen_units++;
-	else
-		return -ENOSPC;
 	pages->is_moving = true;
 	pthread_mutex_unlock(&pages->lock);
 
@@ -161,14 +183,31 @@ commit_unit_locked(struct pages *pages, uint32_t *unitp)
 	pthread_mutex_lock(&pages->lock);
 	pages->is_moving = false;
 	pthread_cond_broadcast(&pages->moved);
+	bitset_clear(&pages->claimed, unit);
 	if (r < 0) {
 		bitset_set(&pages->absent, unit);
 		pages->counters.n_commit_fails++;
 		return r;
 	}
 	pages->counters.n_committed += unit_pages(pages);
-	*unitp = unit;
 	return 0;
+}
+
+/* Commits the lowest absent unit, as commit_claimed_locked(). */
+static int
+commit_unit_locked(struct pages *pages, uint32_t *unitp)
+{
+	uint32_t unit = bitset_first(&pages->absent, 0);
+
+	if (unit != BITSET_NONE)
+		bitset_clear(&pages->absent, unit);
+	else if (pages->n_seen_units < pages->n_pages >> pages->unit_order)
+		unit = pages->n_seen_units++;
+	else
+		return -ENOSPC;
+	bitset_set(&pages->claimed, unit);
+	*unitp = unit;
+	return commit_claimed_locked(pages, unit);
 }
 
 static int
@@ -195,6 +234,81 @@ alloc_locked(struct pages *pages, uint32_t order, uint32_t *firstp)
 	return 0;
 }
 
+/* Lowest of n units side by side of which nobody uses a page; BITSET_NONE: there are none. */
+static uint32_t
+find_units_locked(const struct pages *pages, uint32_t n)
+{
+	uint32_t unit, n_here = 0;
+
+	for (unit = 0; unit < pages->n_seen_units && n_here < n; unit++) {
+		bool is_unused = bitset_test(&pages->absent, unit) || bitset_test(&pages->free[pages->unit_order], unit);
+
+		n_here = is_unused ? n_here + 1 : 0;
+	}
+	/* Those never seen are all unused. */
+	return n_here == n || n - n_here <= (pages->n_pages >> pages->unit_order) - unit ? unit - n_here : BITSET_NONE;
+}
+
+/* Unused units are nobody else's from here on: taken out of the free ones, or claimed. */
+static void
+claim_units_locked(struct pages *pages, uint32_t first, uint32_t n)
+{
+	for (uint32_t unit = first; unit < first + n; unit++) {
+		if (unit < pages->n_seen_units && bitset_test(&pages->free[pages->unit_order], unit)) {
+			bitset_clear(&pages->free[pages->unit_order], unit);
+			pages->counters.n_free -= unit_pages(pages);
+			continue;
+		}
+		if (unit < pages->n_seen_units)
+			bitset_clear(&pages->absent, unit);
+		else
+			pages->n_seen_units = unit + 1;
+		bitset_set(&pages->claimed, unit);
+	}
+}
+
+/* After a failure: what of them is committed becomes free, what is claimed absent. */
+static void
+unclaim_units_locked(struct pages *pages, uint32_t first, uint32_t n)
+{
+	for (uint32_t unit = first; unit < first + n; unit++) {
+		if (unit_is_committed(pages, unit)) {
+			free_range_locked(pages, unit << pages->unit_order, unit_pages(pages));
+		} else if (bitset_test(&pages->claimed, unit)) {
+			bitset_clear(&pages->claimed, unit);
+			bitset_set(&pages->absent, unit);
+		}
+	}
+}
+
+/* A run of more than a unit; what its last unit has left over is free. */
+static int
+alloc_units_locked(struct pages *pages, uint32_t n_pages, uint32_t *firstp)
+{
+	uint32_t n_units = (n_pages + unit_pages(pages) - 1) >> pages->unit_order, first, unit;
+	int r = 0;
+
+	while ((first = find_units_locked(pages, n_units)) == BITSET_NONE) {
+		if (!pages->is_moving)
+			return -ENOSPC;
+		moving_wait_locked(pages);
+	}
+	claim_units_locked(pages, first, n_units);
+	for (unit = first; r == 0 && unit < first + n_units; unit++) {
+		if (!bitset_test(&pages->claimed, unit))
+			continue;
+		moving_wait_locked(pages);
+		r = commit_claimed_locked(pages, unit);
+	}
+	if (r < 0) {
+		unclaim_units_locked(pages, first, n_units);
+		return r;
+	}
+	*firstp = first << pages->unit_order;
+	free_range_locked(pages, *firstp + n_pages, (n_units << pages->unit_order) - n_pages);
+	return 0;
+}
+
 int
 pages_init(struct pages *pages, uint32_t n_pages, uint32_t unit_order, uint32_t reserve_units, const struct pages_ops *ops, void *ctx)
 {
@@ -208,6 +322,8 @@ pages_init(struct pages *pages, uint32_t n_pages, uint32_t unit_order, uint32_t 
 	pthread_mutex_init(&pages->lock, NULL);
 	pthread_cond_init(&pages->moved, NULL);
 	r = bitset_init(&pages->absent, n_pages >> unit_order);
+	if (r == 0)
+		r = bitset_init(&pages->claimed, n_pages >> unit_order);
 	for (k = 0; r == 0 && k <= unit_order; k++)
 		r = bitset_init(&pages->free[k], n_pages >> k);
 	if (r < 0)
@@ -223,6 +339,7 @@ pages_deinit(struct pages *pages)
 	for (k = 0; k <= PAGES_MAX_ORDER; k++)
 		bitset_deinit(&pages->free[k]);
 	bitset_deinit(&pages->absent);
+	bitset_deinit(&pages->claimed);
 	pthread_cond_destroy(&pages->moved);
 	pthread_mutex_destroy(&pages->lock);
 }
@@ -264,19 +381,67 @@ pages_alloc(struct pages *pages, uint32_t order, uint32_t *firstp)
 	return r;
 }
 
-void
-pages_free(struct pages *pages, uint32_t first, uint32_t order)
+int
+pages_alloc_run(struct pages *pages, uint32_t n_pages, uint32_t *firstp)
+{
+	uint32_t order = 0;
+	int r;
+
+	if (n_pages == 0)
+		return -EINVAL;
+	if (n_pages > pages->n_pages)
+		return -ENOSPC;
+	while (order < pages->unit_order && 1u << order < n_pages)
+		order++;
+	pthread_mutex_lock(&pages->lock);
+	if (n_pages > unit_pages(pages)) {
+		r = alloc_units_locked(pages, n_pages, firstp);
+	} else {
+		r = alloc_locked(pages, order, firstp);
+		if (r == 0)
+			free_range_locked(pages, *firstp + n_pages, (1u << order) - n_pages);
+	}
+	trim_locked(pages);
+	pthread_mutex_unlock(&pages->lock);
+	return r;
+}
+
+/* All of the block is handed out. */
+static void
+check_taken_locked(const struct pages *pages, uint32_t first, uint32_t order)
 {
 	uint32_t k, n_pages = 1u << order;
 
-	check_own(block_is_valid(pages, first, order));
-	pthread_mutex_lock(&pages->lock);
 	check_own(unit_is_committed(pages, first >> pages->unit_order));
 	check_own(free_order_of(pages, first) < 0);
 	for (k = 0; k < order; k++)
 		check_own(bitset_first(&pages->free[k], first >> k) >= (first + n_pages) >> k);
+}
+
+void
+pages_free(struct pages *pages, uint32_t first, uint32_t order)
+{
+	check_own(block_is_valid(pages, first, order));
+	pthread_mutex_lock(&pages->lock);
+	check_taken_locked(pages, first, order);
 	merge_locked(pages, first, order);
-	pages->counters.n_free += n_pages;
+	pages->counters.n_free += 1u << order;
+	trim_locked(pages);
+	pthread_mutex_unlock(&pages->lock);
+}
+
+void
+pages_free_run(struct pages *pages, uint32_t first, uint32_t n_pages)
+{
+	uint32_t page, order;
+
+	check_own(n_pages > 0 && n_pages <= pages->n_pages && first <= pages->n_pages - n_pages);
+	pthread_mutex_lock(&pages->lock);
+	for (page = first; page < first + n_pages; page += 1u << order) {
+		order = block_order(pages, page, first + n_pages - page);
+		check_taken_locked(pages, page, order);
+	}
+	free_range_locked(pages, first, n_pages);
 	trim_locked(pages);
 	pthread_mutex_unlock(&pages->lock);
 }
@@ -345,7 +510,7 @@ check_order_locked(const struct pages *pages, uint32_t order, uint32_t *n_freep)
 bool
 pages_check(struct pages *pages)
 {
-	uint32_t unit, n_free = 0, n_absent = 0, k;
+	uint32_t unit, n_free = 0, n_absent = 0, n_claimed = 0, k;
 	bool ok = true;
 
 	pthread_mutex_lock(&pages->lock);
@@ -354,7 +519,11 @@ pages_check(struct pages *pages)
 		ok = check_order_locked(pages, k, &n_free);
 	for (unit = bitset_first(&pages->absent, 0); unit != BITSET_NONE; unit = bitset_first(&pages->absent, unit + 1))
 		n_absent++;
-	ok = ok && n_free == pages->counters.n_free && pages->n_seen_units - n_absent == committed_units(pages);
+	for (unit = bitset_first(&pages->claimed, 0); unit != BITSET_NONE; unit = bitset_first(&pages->claimed, unit + 1)) {
+		ok = ok && !bitset_test(&pages->absent, unit);
+		n_claimed++;
+	}
+	ok = ok && n_free == pages->counters.n_free && pages->n_seen_units - n_absent - n_claimed == committed_units(pages);
 	pthread_mutex_unlock(&pages->lock);
 	return ok;
 }

@@ -4,7 +4,7 @@
  *
  * Pages are numbered from 0 in the segment.  A block of order k is 2^k pages at a multiple of 2^k.  The segment is committed to the system and
  * given back in units of 2^unit_order pages (a huge page, or a batch of small ones); a block never spans units, and only pages of committed
- * units are handed out.
+ * units are handed out.  A run is any number of pages side by side, which may span units.
  */
 #ifndef SLAB_SERVER_PAGES_H
 #define SLAB_SERVER_PAGES_H
@@ -15,7 +15,8 @@
 
 #include "server/bitset.h"
 
-enum { PAGES_MAX_ORDER = 9 };
+/* A unit of 1 GiB. */
+enum { PAGES_MAX_ORDER = 18 };
 
 /*
  * How units come and go.  Called without the lock, one call at a time for a segment; they may block, and must not call back into these pages.
@@ -46,9 +47,11 @@ struct pages {
 	uint32_t n_seen_units;
 	/* Units below n_seen_units that are not committed. */
 	struct bitset absent;
+	/* Units neither absent nor committed: a thread is about to commit them, or gives them back. */
+	struct bitset claimed;
 	/* Free blocks by order, a bit for each block of that order. */
 	struct bitset free[PAGES_MAX_ORDER + 1];
-	/* A call of ops is being made.  Its unit is neither absent nor free, and not counted as committed. */
+	/* A call of ops is being made, of a claimed unit. */
 	bool is_moving;
 	struct pages_counters counters;
 };
@@ -74,6 +77,14 @@ int pages_alloc(struct pages *pages, uint32_t order, uint32_t *firstp);
  * call of ops is under way.  Nobody may be able to reach the pages any more.
  */
 void pages_free(struct pages *pages, uint32_t first, uint32_t order);
+
+/*
+ * The same for a run of n_pages: at most a unit comes out of one block, more begins with a unit, the lowest that will do; what is left over of
+ * a block or unit is free.  Units are committed one by one, so that others need not wait for all of them; if one fails, those before it go back.
+ * -EINVAL: n_pages is 0; -ENOSPC: no such run is left; else what commit said.  On error nothing has changed.
+ */
+int pages_alloc_run(struct pages *pages, uint32_t n_pages, uint32_t *firstp);
+void pages_free_run(struct pages *pages, uint32_t first, uint32_t n_pages);
 
 /*
  * Claims a block of which a predecessor says that it is in use; its unit counts as committed from then on, without a call of ops.

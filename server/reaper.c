@@ -67,7 +67,7 @@ walk_slab(struct walk *walk, uint32_t number)
 	struct node *node;
 	uint32_t n_objects;
 
-	if (!cache)
+	if (!cache || cache->flags & LAYOUT_CACHE_NO_OWNER)
 		return;
 	node = &cache->nodes[slab->node % cache->n_nodes];
 	if (walk->node != node || ++walk->n_held >= BATCH) {
@@ -94,11 +94,27 @@ walk_words(struct walk *walk)
 	walk_unlock(walk);
 }
 
+/* What it goes with of caches without owner words: nobody can say which objects these are. */
+static uint64_t
+n_left(struct session *session)
+{
+	uint64_t n = 0;
+
+	for (uint32_t id = 1; id < LAYOUT_MAX_CACHES; id++) {
+		const struct cache *cache = arena_cache(session->arena, id);
+
+		if (cache && cache->flags & LAYOUT_CACHE_NO_OWNER && session->n_drawn[id] > 0)
+			n += (uint64_t)session->n_drawn[id];
+	}
+	return n;
+}
+
 void
 reaper_reap(struct session *session)
 {
 	struct arena *arena = session->arena;
 	struct walk walk = {.session = session};
+	uint64_t n_not_back;
 
 	pthread_rwlock_rdlock(&arena->sessions_lock);
 	pthread_mutex_lock(&session->work);
@@ -112,9 +128,11 @@ reaper_reap(struct session *session)
 		if (!MUTANT(WORDS_FIRST))
 			walk_words(&walk);
 	}
+	n_not_back = n_left(session);
 	pthread_mutex_unlock(&session->work);
 	pthread_rwlock_unlock(&arena->sessions_lock);
-	log_info("client %u (pid %d, uid %u, '%s') has ended: %llu of its objects freed, %llu kept", session->id, session->pid, session->uid,
-		session->label, (unsigned long long)walk.n_freed, (unsigned long long)walk.n_kept);
+	log_info("client %u (pid %d, uid %u, '%s') has ended: %llu of its objects freed, %llu kept, %llu without owner words not given back", session->id,
+		session->pid, session->uid, session->label, (unsigned long long)walk.n_freed, (unsigned long long)walk.n_kept,
+		(unsigned long long)n_not_back);
 	session_end(session, walk.n_kept > 0);
 }

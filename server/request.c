@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "proto/codec.h"
 #include "server/audit.h"
@@ -15,24 +16,8 @@
 /* SLABC_RDONLY */
 enum { ATTACH_READONLY = 1 };
 
-struct request {
-	struct conn *conn;
-	struct arena *arena;
-	const union proto_request *in;
-	union proto_reply out;
-	int fds[PROTO_MAX_FDS];
-	unsigned n_fds;
-	char why[PROTO_SENTENCE_BYTES];
-};
-
-#define REFUSE(request, status, ...)                                                                                                       \
-	do {                                                                                                                               \
-		snprintf((request)->why, sizeof(request)->why, __VA_ARGS__);                                                               \
-		return (status);                                                                                                           \
-	} while (0)
-
-static enum proto_status
-status_of(int r)
+enum proto_status
+request_status_of(int r)
 {
 	switch (r) {
 	case 0:
@@ -41,6 +26,14 @@ status_of(int r)
 		return PROTO_STATUS_EXISTS;
 	case -ENOENT:
 		return PROTO_STATUS_NO_CACHE;
+	case -ESTALE:
+		return PROTO_STATUS_STALE;
+	case -ESRCH:
+		return PROTO_STATUS_NO_CLIENT;
+	case -EBUSY:
+		return PROTO_STATUS_BUSY;
+	case -EACCES:
+		return PROTO_STATUS_ACCESS;
 	case -EUSERS:
 	case -ENOSPC:
 		return PROTO_STATUS_TOO_MANY;
@@ -51,6 +44,8 @@ status_of(int r)
 	case -EINVAL:
 	case -ENAMETOOLONG:
 		return PROTO_STATUS_INVALID;
+	case -ENOTSUP:
+		return PROTO_STATUS_NOT_SUPPORTED;
 	default:
 		return PROTO_STATUS_IO;
 	}
@@ -104,14 +99,18 @@ request_attach(struct request *q)
 		.is_readonly = in->flags & ATTACH_READONLY,
 	};
 	struct session *session;
+	enum proto_status status;
 	int r;
 
 	if (q->conn->session)
 		REFUSE(q, PROTO_STATUS_STATE, "this connection has a session already");
-	if (strcmp(in->arena, q->arena->name) != 0)
-		REFUSE(q, PROTO_STATUS_NO_ARENA, "there is no arena '%s' here; there is '%s'", in->arena, q->arena->name);
 	if (in->flags & ~(uint32_t)ATTACH_READONLY)
 		REFUSE(q, PROTO_STATUS_INVALID, "unknown session flags 0x%x", in->flags & ~(uint32_t)ATTACH_READONLY);
+	status = request_find_arena(q, in->arena, &q->arena);
+	if (status == PROTO_STATUS_OK)
+		status = request_need_access(q, q->arena, who.is_readonly ? ACCESS_READ : ACCESS_WRITE);
+	if (status != PROTO_STATUS_OK)
+		return status;
 	r = conn_watch_death(q->conn, in->nonce);
 	if (r == -EPERM)
 		REFUSE(q, PROTO_STATUS_ACCESS, "ATTACH must come from the process that said HELLO, with the nonce of its reply");
@@ -119,7 +118,7 @@ request_attach(struct request *q)
 		REFUSE(q, PROTO_STATUS_IO, "slabd cannot watch process %d: %s", who.pid, strerror(-r));
 	r = session_new(&session, q->arena, &who, q->why, sizeof q->why);
 	if (r < 0)
-		return status_of(r);
+		return request_status_of(r);
 	q->conn->session = session;
 	pass_segments(q, session);
 	q->out.attach = (struct proto_attach_reply){
@@ -132,13 +131,13 @@ request_attach(struct request *q)
 		.words_bytes = q->arena->words_bytes,
 		.may_write = !session->is_readonly,
 	};
-	log_info("client %u: pid %d, uid %u, gid %u, '%s'%s", session->id, who.pid, who.uid, who.gid, session->label,
-		session->is_readonly ? ", read-only" : "");
+	log_info("client %u: pid %d, uid %u, gid %u, '%s', arena '%s'%s", session->id, who.pid, who.uid, who.gid, session->label,
+		q->arena->name, session->is_readonly ? ", read-only" : "");
 	return PROTO_STATUS_OK;
 }
 
-static enum proto_status
-need_writable(struct request *q)
+enum proto_status
+request_need_writable(struct request *q)
 {
 	if (!q->conn->session)
 		REFUSE(q, PROTO_STATUS_STATE, "attach to an arena first");
@@ -165,31 +164,34 @@ request_cache_open(struct request *q)
 		.min_objects = in->min_objects,
 		.max_cached = in->max_cached,
 	};
-	enum proto_status status = need_writable(q);
+	enum proto_status status = request_need_writable(q);
 	struct cache *cache;
 	int r;
 
 	if (status != PROTO_STATUS_OK)
 		return status;
+	/* Found and held open before anybody can destroy it. */
+	pthread_rwlock_rdlock(&q->arena->sessions_lock);
 	r = cache_open(q->arena, &options, &cache, q->why, sizeof q->why);
-	if (r < 0)
-		return status_of(r);
-	session_set_open(q->conn->session, cache, true);
-	q->out.cache_open = (struct proto_cache_open_reply){
-		.cache = cache->id,
-		.object_bytes = cache->object_bytes,
-		.capacity = cache->is_sheafless ? 0 : cache->capacity,
-		.flags = cache->flags,
-		.max_cached = cache->max_cached,
-	};
-	return PROTO_STATUS_OK;
+	if (r == 0) {
+		session_set_open(q->conn->session, cache, true);
+		q->out.cache_open = (struct proto_cache_open_reply){
+			.cache = cache->id,
+			.object_bytes = cache->object_bytes,
+			.capacity = cache->is_sheafless ? 0 : cache->capacity,
+			.flags = cache->flags,
+			.max_cached = cache->max_cached,
+		};
+	}
+	pthread_rwlock_unlock(&q->arena->sessions_lock);
+	return request_status_of(r);
 }
 
 /* The cache, if the session has it open; then sessions_lock and the session's work are held until end_work(). */
 static enum proto_status
 begin_work(struct request *q, uint32_t id, struct cache **cachep)
 {
-	enum proto_status status = need_writable(q);
+	enum proto_status status = request_need_writable(q);
 
 	if (status != PROTO_STATUS_OK)
 		return status;
@@ -226,7 +228,13 @@ static enum proto_status
 request_refill(struct request *q)
 {
 	const struct proto_refill_request *in = &q->in->refill;
-	const struct grant_request wish = {.n_sheaves = in->n_sheaves, .n_empty = in->n_empty, .capacity = in->capacity, .os_node = in->node};
+	const struct grant_request wish = {
+		.n_sheaves = in->n_sheaves,
+		.n_empty = in->n_empty,
+		.capacity = in->capacity,
+		.os_node = in->node,
+		.n_pages = in->n_pages,
+	};
 	struct cache *cache;
 	enum proto_status status = begin_work(q, in->cache, &cache);
 	struct grant grant;
@@ -237,7 +245,7 @@ request_refill(struct request *q)
 	r = grant_refill(q->conn->session, cache, &wish, &grant, q->why, sizeof q->why);
 	end_work(q);
 	if (r < 0)
-		return status_of(r);
+		return request_status_of(r);
 	q->out.refill = (struct proto_refill_reply){.n_sheaves = grant.n_sheaves, .n_objects = grant.n_objects, .slot = grant.slot};
 	return PROTO_STATUS_OK;
 }
@@ -261,13 +269,16 @@ request_fault(struct request *q)
 	static const char *const kinds[] = {"an unknown fault", "an object freed twice", "a free of what is no object of the cache",
 		"a free inside an object", "a free of another client's object"};
 	const struct proto_fault_request *in = &q->in->fault;
-	const struct cache *cache = arena_cache(q->arena, in->cache);
+	const struct cache *cache;
 	char what[160];
 
 	if (!q->conn->session)
 		REFUSE(q, PROTO_STATUS_STATE, "attach to an arena first");
+	pthread_rwlock_rdlock(&q->arena->sessions_lock);
+	cache = arena_cache(q->arena, in->cache);
 	snprintf(what, sizeof what, "%s, cache '%s', place %llu", kinds[in->kind < 5 ? in->kind : 0], cache ? cache->name : "?",
 		(unsigned long long)in->place);
+	pthread_rwlock_unlock(&q->arena->sessions_lock);
 	session_fault(q->conn->session, what);
 	return PROTO_STATUS_OK;
 }
@@ -283,7 +294,7 @@ request_bye(struct request *q)
 static enum proto_status
 request_status(struct request *q)
 {
-	stats_status(q->conn->loop->slabd, &q->out.status);
+	stats_status(q->conn->loop->slabd, q->arena, &q->out.status);
 	return PROTO_STATUS_OK;
 }
 
@@ -301,16 +312,29 @@ request_clients(struct request *q)
 	return PROTO_STATUS_OK;
 }
 
+/* What the audit passes by: of one cache, or (0) of all. */
+static void
+count_passed(struct arena *arena, uint32_t only, struct proto_audit_reply *reply)
+{
+	struct proto_caches_reply now;
+	uint32_t after = only ? only - 1 : 0;
+
+	for (stats_cache(arena, after, &now); now.cache && (!only || now.cache == only); stats_cache(arena, now.cache, &now)) {
+		if (!(now.flags & LAYOUT_CACHE_NO_OWNER))
+			continue;
+		reply->n_passed += now.n_out;
+		reply->n_left += now.n_left;
+	}
+}
+
 static enum proto_status
 request_audit(struct request *q)
 {
-	struct cache *cache = arena_cache(q->arena, q->in->audit.cache);
 	struct audit a;
-	int r;
+	int r = audit_run(q->arena, q->in->audit.cache, &a);
 
-	if (q->in->audit.cache && !cache)
+	if (r == -ENOENT)
 		REFUSE(q, PROTO_STATUS_NO_CACHE, "there is no cache %u", q->in->audit.cache);
-	r = audit_run(q->arena, cache, &a);
 	if (r < 0)
 		REFUSE(q, PROTO_STATUS_IO, "no memory in slabd for the audit");
 	q->out.audit = (struct proto_audit_reply){
@@ -329,14 +353,20 @@ request_audit(struct request *q)
 		.first_lost = a.first_lost,
 		.first_doubled = a.first_doubled,
 	};
+	count_passed(q->arena, q->in->audit.cache, &q->out.audit);
 	return PROTO_STATUS_OK;
 }
 
 static enum proto_status
 dispatch(struct request *q, enum proto_op op)
 {
+	enum proto_status status;
+
 	if (!q->conn->has_hello && op != PROTO_OP_HELLO)
 		REFUSE(q, PROTO_STATUS_STATE, "HELLO comes first, then %s", proto_op_name(op));
+	status = request_pick_arena(q, op);
+	if (status != PROTO_STATUS_OK)
+		return status;
 	switch (op) {
 #define OP(number, NAME, name, in, out)                                                                                                    \
 	case PROTO_OP_##NAME:                                                                                                              \
@@ -349,7 +379,7 @@ dispatch(struct request *q, enum proto_op op)
 int
 request_handle(struct conn *conn, const void *packet, size_t n)
 {
-	struct request q = {.conn = conn, .arena = conn->loop->slabd->arena};
+	struct request q = {.conn = conn, .own_fd = -1};
 	unsigned char buf[4096];
 	enum proto_status status;
 	union proto_request in;
@@ -368,5 +398,7 @@ request_handle(struct conn *conn, const void *packet, size_t n)
 		if (length > 0)
 			conn_send(conn, buf, (size_t)length, q.fds, q.n_fds);
 	}
+	if (q.own_fd >= 0)
+		close(q.own_fd);
 	return r < 0 ? r : 0;
 }

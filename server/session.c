@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "server/log.h"
@@ -15,6 +16,15 @@
 /* So many dead may be named by words; of more, the words are rewritten to ORPHAN. */
 enum { MAX_NAMED = 4096 };
 
+/* Has it objects whose words say something? */
+static bool
+slab_has_words(struct arena *arena, uint16_t id)
+{
+	const struct cache *cache = arena_cache(arena, id);
+
+	return cache && !(cache->flags & LAYOUT_CACHE_NO_OWNER);
+}
+
 /* sessions_lock held for writing. Words that name this slot's dead no longer name it: the slot may be used again. */
 static void
 forget_name(struct arena *arena, uint32_t client)
@@ -22,7 +32,7 @@ forget_name(struct arena *arena, uint32_t client)
 	for (uint32_t number = 1; number <= atomic_read_acquire(&arena->n_slabs); number++) {
 		const struct slab *slab = &arena->slabs[number];
 
-		if (!atomic_read_acquire(&slab->cache))
+		if (!slab_has_words(arena, atomic_read_acquire(&slab->cache)))
 			continue;
 		for (uint32_t i = 0; i < slab->n_objects; i++) {
 			uint32_t *word = &arena->words[slab->first_word + i];
@@ -34,6 +44,26 @@ forget_name(struct arena *arena, uint32_t client)
 	}
 	arena->named[client] = 0;
 	arena->n_named--;
+	if (arena->dead[client] && arena->dead[client]->ended_ns > arena->forgotten_ns)
+		arena->forgotten_ns = arena->dead[client]->ended_ns;
+	free(arena->dead[client]);
+	arena->dead[client] = NULL;
+}
+
+/* sessions_lock held for writing.  Without memory its orphans have no age and no label. */
+static void
+remember(const struct session *session)
+{
+	struct session_dead *dead = malloc(sizeof *dead);
+	struct timespec now;
+
+	free(session->arena->dead[session->client]);
+	session->arena->dead[session->client] = dead;
+	if (!dead)
+		return;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	*dead = (struct session_dead){.pid = session->pid, .uid = session->uid, .ended_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec};
+	memcpy(dead->label, session->label, sizeof dead->label);
 }
 
 /* Slots are used in turn, so that a dead one's is used late. */
@@ -55,6 +85,19 @@ take_client(struct arena *arena)
 		}
 	}
 	return 0;
+}
+
+/* sessions_lock held.  Has the user as many as one may have? */
+static bool
+is_over_limit(const struct arena *arena, uid_t uid)
+{
+	uint32_t n = 0;
+
+	if (!arena->options.max_sessions)
+		return false;
+	for (const struct session *s = arena->first_session; s; s = s->next)
+		n += s->uid == uid;
+	return n >= arena->options.max_sessions;
 }
 
 static int
@@ -96,6 +139,8 @@ int
 session_new(struct session **sessionp, struct arena *arena, const struct session_who *who, char *why, size_t why_size)
 {
 	struct session *session = calloc(1, sizeof *session);
+	uint32_t max_sessions;
+	bool is_refused;
 	int r = 0;
 
 	if (!session) {
@@ -112,7 +157,9 @@ session_new(struct session **sessionp, struct arena *arena, const struct session
 	pthread_mutex_init(&session->work, NULL);
 
 	pthread_rwlock_wrlock(&arena->sessions_lock);
-	session->client = take_client(arena);
+	is_refused = is_over_limit(arena, who->uid);
+	max_sessions = arena->options.max_sessions;
+	session->client = is_refused ? 0 : take_client(arena);
 	if (session->client) {
 		session->id = session->client | ++arena->incarnations[session->client] << 14;
 		if (!who->is_readonly)
@@ -129,7 +176,12 @@ session_new(struct session **sessionp, struct arena *arena, const struct session
 		}
 	}
 	pthread_rwlock_unlock(&arena->sessions_lock);
-	if (!session->client) {
+	if (is_refused) {
+		snprintf(why, why_size, "uid %u has its %u sessions in arena '%s'; max-sessions= in [arena %s] says how many", who->uid,
+			max_sessions, arena->name, arena->name);
+		log_notice("pid %d refused: %s", who->pid, why);
+		r = -EDQUOT;
+	} else if (!session->client) {
 		snprintf(why, why_size, "arena '%s' has its %d clients", arena->name, LAYOUT_MAX_CLIENTS);
 		r = -EUSERS;
 	} else if (r < 0) {
@@ -154,6 +206,8 @@ keep_counts(struct session *session, struct cache *cache)
 	atomic_add(&cache->n_dead_refills, c->n_refills);
 	atomic_add(&cache->n_dead_flushes, c->n_flushes);
 	atomic_add(&cache->n_dead_foreign_frees, c->n_foreign_frees);
+	if (cache->flags & LAYOUT_CACHE_NO_OWNER)
+		atomic_add(&cache->n_dead_drawn, session->n_drawn[cache->id]);
 }
 
 void
@@ -161,10 +215,12 @@ session_end(struct session *session, bool still_named)
 {
 	struct arena *arena = session->arena;
 
-	for (uint32_t id = 1; id < LAYOUT_MAX_CACHES && arena_cache(arena, id); id++) {
-		keep_counts(session, arena_cache(arena, id));
-		session_set_open(session, arena_cache(arena, id), false);
+	pthread_rwlock_rdlock(&arena->sessions_lock);
+	for (struct cache *cache = arena_cache_after(arena, 0); cache; cache = arena_cache_after(arena, cache->id)) {
+		keep_counts(session, cache);
+		session_set_open(session, cache, false);
 	}
+	pthread_rwlock_unlock(&arena->sessions_lock);
 	pthread_rwlock_wrlock(&arena->sessions_lock);
 	arena->sessions[session->client] = NULL;
 	*session->prevp = session->next;
@@ -176,6 +232,8 @@ session_end(struct session *session, bool still_named)
 		arena->named[session->client] = 1;
 		arena->n_named++;
 	}
+	if (still_named)
+		remember(session);
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	session_free(session);
 }
@@ -276,10 +334,15 @@ session_slot_get(struct session *session, const struct cache *cache, uint32_t ca
 
 		if (slot < 0)
 			break;
-		if (session->slots[slot].cache != cache->id || session->slots[slot].capacity != capacity)
+		if (session->slots[slot].cache != cache->id) {
 			session_fault(session, "a slot of another cache on its list of empty sheaves");
-		else if (barn_take(&shown[slot], LAYOUT_HOLDER_BARN, LAYOUT_HOLDER_SLABD))
+		} else if (session->slots[slot].capacity != capacity) {
+			/* From before the capacity was tuned: it retires as what is given back does. */
+			if (barn_take(&shown[slot], LAYOUT_HOLDER_BARN, LAYOUT_HOLDER_RETURNED))
+				barn_push(&session_cache(session, cache->id)->returned, shown, (uint32_t)slot);
+		} else if (barn_take(&shown[slot], LAYOUT_HOLDER_BARN, LAYOUT_HOLDER_SLABD)) {
 			return slot;
+		}
 	}
 	return session_slot_lend(session, cache, capacity);
 }

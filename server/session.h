@@ -57,6 +57,16 @@ struct session {
 	uint32_t end_off; /* where the next slot goes */
 	uint32_t free_slots[SESSION_SLOT_SIZES]; /* slot + 1 */
 	uint8_t has_open[LAYOUT_MAX_CACHES / 8];
+	/* By cache: objects lent to it less those taken back from it; below 0: it frees what others allocate. */
+	int64_t n_drawn[LAYOUT_MAX_CACHES];
+};
+
+/* What is kept of a session that has ended as long as words may name it. */
+struct session_dead {
+	pid_t pid;
+	uid_t uid;
+	int64_t ended_ns; /* CLOCK_MONOTONIC */
+	char label[32];
 };
 
 struct session_who {
@@ -67,7 +77,7 @@ struct session_who {
 	bool is_readonly;
 };
 
-/* Appears in the arena.  0, or a negative errno with a sentence: -EUSERS no client slot, -ENOMEM.  Takes sessions_lock. */
+/* Appears in the arena.  0, or a negative errno with a sentence: -EUSERS no client slot, -EDQUOT the user has its share, -ENOMEM.  Takes sessions_lock. */
 int session_new(struct session **sessionp, struct arena *arena, const struct session_who *who, char *why, size_t why_size);
 
 /* Leaves the arena; its sheaves are drained and its words walked. still_named: words may go on naming the client, whose slot then waits. */

@@ -36,11 +36,13 @@ static void
 map_slab(struct arena *arena, const struct cache *cache, uint32_t number)
 {
 	const struct slab *slab = &arena->slabs[number];
+	bool is_run = slab->order == SLAB_RUN;
 
-	for (uint32_t i = 0; i < 1u << slab->order; i++) {
+	for (uint32_t i = 0; i < slab_pages(slab); i++) {
 		struct layout_page *page = &arena->page_map[slab->first_page + i];
+		uint64_t in_slab = !is_run ? (uint64_t)i * LAYOUT_PAGE_BYTES * cache->recip : i ? slab->n_pages : 0;
 
-		atomic_write(&page->prod, (uint64_t)i * LAYOUT_PAGE_BYTES * cache->recip + ((uint64_t)slab->first_word << 32));
+		atomic_write(&page->prod, in_slab + ((uint64_t)slab->first_word << 32));
 		atomic_write(&page->slab, number);
 		atomic_write(&page->kind, LAYOUT_KIND_SLAB);
 		/* order: PAGE_MAP release - the entry is whole before it names the cache */
@@ -53,17 +55,45 @@ map_slab(struct arena *arena, const struct cache *cache, uint32_t number)
  * client's wild pointer there meets a word of this slab that is never owned.
  */
 static uint32_t
-run_length(const struct cache *cache, unsigned order)
+n_words_of(const struct cache *cache, unsigned order)
 {
-	return ((LAYOUT_PAGE_BYTES << order) + cache->object_bytes - 1) / cache->object_bytes;
+	return order == SLAB_RUN ? 1 : ((LAYOUT_PAGE_BYTES << order) + cache->object_bytes - 1) / cache->object_bytes;
+}
+
+/* Makes a slab of pages that are the caller's, described but for its words. 0 and *slabp, or -ENOMEM: no words, or no descriptor. */
+static int
+make(struct arena *arena, struct cache *cache, struct slab made, uint32_t *slabp)
+{
+	uint32_t n_words = n_words_of(cache, made.order), number;
+	struct slab *slab;
+
+	if (words_alloc(&arena->words_runs, n_words, &made.first_word) < 0)
+		return -ENOMEM;
+	pthread_mutex_lock(&arena->ledger_lock);
+	number = descriptor_take(arena);
+	pthread_mutex_unlock(&arena->ledger_lock);
+	if (!number) {
+		words_free(&arena->words_runs, made.first_word, n_words);
+		return -ENOMEM;
+	}
+	if (MUTANT(GENERATION_RESET))
+		memset(&arena->words[made.first_word], 0, made.n_objects * sizeof(uint32_t));
+	slab = &arena->slabs[number];
+	*slab = made;
+	for (uint32_t i = 0; i < made.n_objects; i += 16)
+		arena->bits[(made.first_word + i) / 16] = 0;
+	/* The descriptor is in use from here on: walkers look at cache first. */
+	atomic_write_release(&slab->cache, cache->id);
+	map_slab(arena, cache, number);
+	*slabp = number;
+	return 0;
 }
 
 int
 slab_new(struct arena *arena, struct cache *cache, unsigned node, uint32_t *slabp)
 {
 	unsigned order = cache->order;
-	uint32_t page, word, number, n_objects;
-	struct slab *slab;
+	uint32_t page, n_objects;
 	int r;
 
 	r = arena_pages_alloc(arena, node, order, &page);
@@ -74,37 +104,41 @@ slab_new(struct arena *arena, struct cache *cache, unsigned node, uint32_t *slab
 	if (r < 0)
 		return r;
 	n_objects = order == cache->order ? cache->n_slab_objects : (LAYOUT_PAGE_BYTES << order) / cache->object_bytes;
-	r = words_alloc(&arena->words_runs, run_length(cache, order), &word);
+	r = make(arena, cache,
+		(struct slab){
+			.first_page = page,
+			.n_free = (uint16_t)n_objects,
+			.n_objects = (uint16_t)n_objects,
+			.order = (uint8_t)order,
+			.node = (uint8_t)node,
+		},
+		slabp);
 	if (r < 0)
-		goto no_words;
-	pthread_mutex_lock(&arena->ledger_lock);
-	number = descriptor_take(arena);
-	pthread_mutex_unlock(&arena->ledger_lock);
-	if (!number) {
-		words_free(&arena->words_runs, word, run_length(cache, order));
-		goto no_words;
-	}
-	if (MUTANT(GENERATION_RESET))
-		memset(&arena->words[word], 0, n_objects * sizeof(uint32_t));
-	slab = &arena->slabs[number];
-	*slab = (struct slab){
-		.first_page = page,
-		.first_word = word,
-		.n_free = (uint16_t)n_objects,
-		.n_objects = (uint16_t)n_objects,
-		.order = (uint8_t)order,
-		.node = (uint8_t)node,
-	};
-	for (uint32_t i = 0; i < n_objects; i += 16)
-		arena->bits[(word + i) / 16] = 0;
-	/* The descriptor is in use from here on: walkers look at cache first. */
-	atomic_write_release(&slab->cache, cache->id);
-	map_slab(arena, cache, number);
-	*slabp = number;
-	return 0;
-no_words:
-	arena_pages_free(arena, page, order);
-	return -ENOMEM;
+		arena_pages_free(arena, page, order);
+	return r;
+}
+
+int
+slab_new_run(struct arena *arena, struct cache *cache, unsigned node, uint32_t n_pages, uint32_t *slabp)
+{
+	uint32_t page;
+	int r = arena_run_alloc(arena, node, n_pages, &page);
+
+	if (r < 0)
+		return r;
+	r = make(arena, cache,
+		(struct slab){
+			.first_page = page,
+			.n_pages = n_pages,
+			.n_free = 1,
+			.n_objects = 1,
+			.order = SLAB_RUN,
+			.node = (uint8_t)node,
+		},
+		slabp);
+	if (r < 0)
+		arena_run_free(arena, page, n_pages);
+	return r;
 }
 
 void
@@ -112,7 +146,7 @@ slab_retire(struct arena *arena, uint32_t number)
 {
 	const struct slab *slab = &arena->slabs[number];
 
-	for (uint32_t i = 0; i < 1u << slab->order; i++) {
+	for (uint32_t i = 0; i < slab_pages(slab); i++) {
 		struct layout_page *page = &arena->page_map[slab->first_page + i];
 
 		/* order: PAGE_MAP release - whoever sees the page in its next life sees that it is another one */
@@ -128,7 +162,7 @@ slab_free(struct arena *arena, uint32_t number)
 {
 	struct slab *slab = &arena->slabs[number];
 	const struct cache *cache = arena_cache(arena, slab->cache);
-	uint32_t page = slab->first_page, word = slab->first_word;
+	uint32_t page = slab->first_page, word = slab->first_word, n_pages = slab_pages(slab);
 	unsigned order = slab->order;
 
 	atomic_write_release(&slab->cache, 0);
@@ -136,8 +170,11 @@ slab_free(struct arena *arena, uint32_t number)
 	slab->next = arena->free_slab;
 	arena->free_slab = number;
 	pthread_mutex_unlock(&arena->ledger_lock);
-	words_free(&arena->words_runs, word, run_length(cache, order));
-	arena_pages_free(arena, page, order);
+	words_free(&arena->words_runs, word, n_words_of(cache, order));
+	if (order == SLAB_RUN)
+		arena_run_free(arena, page, n_pages);
+	else
+		arena_pages_free(arena, page, order);
 }
 
 bool
@@ -181,4 +218,12 @@ uint32_t
 slab_place(const struct arena *arena, const struct cache *cache, uint32_t number, uint32_t i)
 {
 	return (arena->slabs[number].first_page << LAYOUT_PLACE_PAGE_SHIFT) + (i * cache->object_bytes >> LAYOUT_PLACE_SHIFT);
+}
+
+uint64_t
+slab_object_bytes(const struct arena *arena, const struct cache *cache, uint32_t number)
+{
+	const struct slab *slab = &arena->slabs[number];
+
+	return slab->order == SLAB_RUN ? (uint64_t)slab->n_pages * LAYOUT_PAGE_BYTES : cache->object_bytes;
 }

@@ -2,9 +2,10 @@
 /*
  * The ledger: slabd's own truth about every slab and object, in a memfd that no client ever gets.
  *
- * A slab is a run of 2^order pages of one cache on one node, with a run of words.  Two bits an object say where it is:
+ * A slab is 2^order pages of one cache on one node, with a run of words; in a cache of runs it is one object on as many pages as that wants,
+ * and on no partial list.  Two bits an object say where it is:
  *
- *     FREE  in its slab              n_free = objects with FREE; a slab with n_free > 0 is on its node's partial list
+ *     FREE  in its slab              n_free = objects with FREE; a slab with n_free > 0 is on its node's partial list, unless it is a run
  *     BARN  in a sheaf of the node barn
  *     OUT   with clients: in one of their sheaves, or held (its word names the holder)
  *
@@ -22,18 +23,30 @@ struct cache;
 
 enum slab_state { SLAB_FREE = 0, SLAB_BARN = 1, SLAB_OUT = 2 };
 
+/* The order of a run of pages. */
+enum { SLAB_RUN = 0xff };
+
 /* Slab descriptor; number 0 is none.  24 bytes, so that small slabs stay within the metadata budget (design.md, section 9). */
 struct slab {
 	uint32_t first_page; /* in the arena */
 	uint32_t first_word;
 	uint32_t next; /* partial list; unused descriptors: next unused one */
-	uint32_t prev;
+	union {
+		uint32_t prev;    /* partial list */
+		uint32_t n_pages; /* of a run */
+	};
 	uint16_t n_free;
 	uint16_t n_objects;
 	uint16_t cache; /* 0: the descriptor is unused */
-	uint8_t order;
+	uint8_t order; /* or SLAB_RUN */
 	uint8_t node;
 };
+
+static inline uint32_t
+slab_pages(const struct slab *slab)
+{
+	return slab->order == SLAB_RUN ? slab->n_pages : 1u << slab->order;
+}
 
 /* An object found by its place. */
 struct slab_object {
@@ -47,6 +60,9 @@ struct slab_object {
  */
 int slab_new(struct arena *arena, struct cache *cache, unsigned node, uint32_t *slabp);
 
+/* Carves a run of n_pages as one object, FREE.  As slab_new(). */
+int slab_new_run(struct arena *arena, struct cache *cache, unsigned node, uint32_t n_pages, uint32_t *slabp);
+
 /* Takes a slab off the page map, under list_lock, all objects FREE and on no list; slab_free() then gives its memory back, without the lock. */
 void slab_retire(struct arena *arena, uint32_t slab);
 void slab_free(struct arena *arena, uint32_t slab);
@@ -57,7 +73,8 @@ bool slab_find(const struct arena *arena, const struct cache *cache, uint32_t pl
 enum slab_state slab_get(const struct arena *arena, uint32_t word);
 void slab_set(struct arena *arena, uint32_t word, enum slab_state state);
 
-/* The place of the slab's i-th object. */
+/* The place of the slab's i-th object, and how large it is. */
 uint32_t slab_place(const struct arena *arena, const struct cache *cache, uint32_t slab, uint32_t i);
+uint64_t slab_object_bytes(const struct arena *arena, const struct cache *cache, uint32_t slab);
 
 #endif

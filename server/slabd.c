@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,42 +17,6 @@
 #include "server/conn.h"
 #include "server/listener.h"
 #include "server/log.h"
-
-static const char *const profile_names[] = {"default", "kernel", "tiny"};
-static const char *const page_kind_names[] = {"auto", "huge", "4k"};
-
-static int
-find_name(const char *const *names, int n, const char *name)
-{
-	for (int i = 0; i < n; i++)
-		if (strcmp(names[i], name) == 0)
-			return i;
-	return -1;
-}
-
-const char *
-slabd_profile_name(enum arena_profile profile)
-{
-	return profile_names[profile];
-}
-
-int
-slabd_profile_parse(const char *name)
-{
-	return find_name(profile_names, 3, name);
-}
-
-const char *
-slabd_page_kind_name(enum arena_page_kind kind)
-{
-	return page_kind_names[kind];
-}
-
-int
-slabd_page_kind_parse(const char *name)
-{
-	return find_name(page_kind_names, 3, name);
-}
 
 /* What other threads ask of the loop. */
 static void
@@ -165,6 +130,8 @@ slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why,
 	if (!slabd)
 		return -ENOMEM;
 	slabd->options = *options;
+	if (options->log_level)
+		log_set_level((enum log_level)options->log_level);
 	slabd->options.is_old_kernel = options->is_old_kernel || !has_peerpidfd();
 	clock_gettime(CLOCK_MONOTONIC, &slabd->started);
 	raise_file_limit();
@@ -172,15 +139,95 @@ slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why,
 		r = loop_init(&slabd->loops[slabd->n_loops], slabd);
 	/* The socket first: who is second on it must not commit memory. */
 	if (r == 0)
-		r = listener_new(&slabd->listener, slabd, options->socket, why, why_size);
-	if (r == 0)
-		r = arena_new(&slabd->arena, &options->arena, why, why_size);
+		r = listener_new(&slabd->listener, slabd, options, why, why_size);
+	for (unsigned i = 0; i < options->n_arenas && r == 0; i++) {
+		sd_notifyf(0, "STATUS=Making arena '%s', reserve %llu bytes", options->arenas[i].name,
+			(unsigned long long)options->arenas[i].reserve_bytes);
+		r = arena_new(&slabd->arenas[i], &options->arenas[i], why, why_size);
+		slabd->n_arenas += r == 0;
+	}
 	if (r < 0) {
 		slabd_free(slabd);
 		return r;
 	}
 	*slabdp = slabd;
 	return 0;
+}
+
+/* Also after a reload. */
+static void
+notify_ready(const struct slabd *slabd)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < slabd->n_arenas; i++)
+		bytes += slabd->arenas[i]->options.limit_bytes;
+	sd_notifyf(0, "READY=1\nSTATUS=Serving %u arena%s, %llu bytes", slabd->n_arenas, slabd->n_arenas == 1 ? "" : "s",
+		(unsigned long long)bytes);
+}
+
+/* Says what of the settings the running slabd cannot follow. */
+__attribute__((format(printf, 2, 3))) static unsigned
+needs_restart(bool differs, const char *format, ...)
+{
+	char what[128];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(what, sizeof what, format, args);
+	va_end(args);
+	if (differs)
+		log_warning("reload: %s: that takes a restart", what);
+	return differs;
+}
+
+static unsigned
+reload_arena(struct arena *arena, const struct arena_options *new)
+{
+	const struct arena_options *old = &arena->options;
+	unsigned n = needs_restart(arena_rounds_to(new) != old->limit_bytes, "the size of arena '%s' has changed", arena->name) +
+		     needs_restart(new->reserve_bytes != old->reserve_bytes, "the reserve of arena '%s' has changed", arena->name) +
+		     needs_restart(new->page_kind != old->page_kind, "the page-kind of arena '%s' has changed", arena->name) +
+		     needs_restart(new->profile != old->profile, "the profile of arena '%s' has changed", arena->name);
+
+	if (new->access.owner != old->access.owner || new->access.group != old->access.group || new->access.mode != old->access.mode)
+		log_notice("reload: arena '%s' has owner %s, group %s, mode %04o for new sessions", arena->name, new->access.owner_name,
+			new->access.group_name, new->access.mode);
+	arena_set_access(arena, new);
+	return n;
+}
+
+static void
+reload(struct slabd *slabd)
+{
+	const struct slabd_options *old = &slabd->options, *new;
+	unsigned n_restart;
+	char why[640];
+
+	if (old->reread(old->reread_ctx, &new, why, sizeof why) < 0) {
+		log_error("reload: %s; the settings stay as they are", why);
+		return;
+	}
+	if (new->log_level)
+		log_set_level((enum log_level) new->log_level);
+	n_restart = needs_restart(new->n_threads != old->n_threads, "threads has changed") +
+		    needs_restart(strcmp(new->socket, old->socket) != 0, "socket has changed") +
+		    needs_restart(new->socket_mode != old->socket_mode, "socket-mode has changed") +
+		    needs_restart(new->has_socket_group != old->has_socket_group || new->socket_group != old->socket_group,
+			    "socket-group has changed");
+	for (unsigned i = 0; i < new->n_arenas; i++) {
+		struct arena *arena = slabd_arena(slabd, new->arenas[i].name);
+
+		n_restart += arena ? reload_arena(arena, &new->arenas[i]) : needs_restart(true, "arena '%s' is new", new->arenas[i].name);
+	}
+	for (unsigned i = 0; i < slabd->n_arenas; i++) {
+		unsigned j = 0;
+
+		while (j < new->n_arenas && strcmp(new->arenas[j].name, slabd->arenas[i]->name) != 0)
+			j++;
+		n_restart += needs_restart(j == new->n_arenas, "arena '%s' is in the settings no more", slabd->arenas[i]->name);
+	}
+	log_notice("reload: done; %u settings wait for a restart", n_restart);
 }
 
 static void
@@ -194,6 +241,40 @@ on_signal(evutil_socket_t sig, short what, void *ctx)
 	slabd_stop(slabd);
 }
 
+static void
+on_hangup(evutil_socket_t sig, short what, void *ctx)
+{
+	struct slabd *slabd = ctx;
+	struct timespec now;
+
+	(void)sig;
+	(void)what;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	sd_notifyf(
+		0, "RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)now.tv_sec * 1000000 + (unsigned long long)now.tv_nsec / 1000);
+	reload(slabd);
+	notify_ready(slabd);
+}
+
+static void
+on_first_turn(evutil_socket_t fd, short what, void *ctx)
+{
+	struct slabd *slabd = ctx;
+
+	(void)fd;
+	(void)what;
+	for (unsigned i = 0; i < slabd->n_arenas; i++) {
+		const struct arena_options *o = &slabd->arenas[i]->options;
+		char pages[LADDER_NAME_BYTES];
+
+		ladder_name(o->page_kind, pages);
+		log_notice("%s: serving arena '%s', %llu bytes, pages %s, %u threads, profile %s, owner %s, group %s, mode %04o",
+			SLABD_VERSION, o->name, (unsigned long long)o->limit_bytes, pages, slabd->n_loops, profile_name(o->profile),
+			o->access.owner_name, o->access.group_name, o->access.mode);
+	}
+	notify_ready(slabd);
+}
+
 static void *
 loop_thread(void *ctx)
 {
@@ -203,10 +284,22 @@ loop_thread(void *ctx)
 	return NULL;
 }
 
+struct arena *
+slabd_arena(struct slabd *slabd, const char *name)
+{
+	struct arena *only = slabd->n_arenas == 1 ? slabd->arenas[0] : NULL;
+
+	for (unsigned i = 0; i < slabd->n_arenas; i++)
+		if (strcmp(slabd->arenas[i]->name, *name ? name : "default") == 0)
+			return slabd->arenas[i];
+	return *name ? NULL : only;
+}
+
 int
 slabd_run(struct slabd *slabd)
 {
-	struct event *term = NULL, *interrupt = NULL;
+	static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
+	struct event *events[3] = {0};
 	unsigned n_started = 1;
 	sigset_t all, before;
 	int r = 0;
@@ -221,24 +314,20 @@ slabd_run(struct slabd *slabd)
 		n_started--;
 		slabd_stop(slabd);
 	}
-	if (slabd->options.has_signals) {
-		term = evsignal_new(slabd->loops[0].base, SIGTERM, on_signal, slabd);
-		interrupt = evsignal_new(slabd->loops[0].base, SIGINT, on_signal, slabd);
-		event_add(term, NULL);
-		event_add(interrupt, NULL);
+	for (unsigned i = 0; slabd->options.has_signals && i < sizeof signals / sizeof signals[0]; i++) {
+		if (signals[i] == SIGHUP && !slabd->options.reread)
+			continue;
+		events[i] = evsignal_new(slabd->loops[0].base, signals[i], signals[i] == SIGHUP ? on_hangup : on_signal, slabd);
+		event_add(events[i], NULL);
 	}
-	sd_notifyf(0, "READY=1\nSTATUS=Serving arena '%s', %llu bytes, pages %s", slabd->arena->name,
-		(unsigned long long)slabd->arena->options.limit_bytes, slabd_page_kind_name(slabd->arena->options.page_kind));
-	log_notice("%s: serving arena '%s', %llu bytes, pages %s, %u threads, profile %s", SLABD_VERSION, slabd->arena->name,
-		(unsigned long long)slabd->arena->options.limit_bytes, slabd_page_kind_name(slabd->arena->options.page_kind), slabd->n_loops,
-		slabd_profile_name(slabd->arena->options.profile));
+	/* In the loop's first turn: who hears that slabd is ready is answered at once. */
+	event_base_once(slabd->loops[0].base, -1, EV_TIMEOUT, on_first_turn, slabd, NULL);
 	event_base_dispatch(slabd->loops[0].base);
 	for (unsigned i = 1; i < n_started; i++)
 		pthread_join(slabd->loops[i].thread, NULL);
-	if (term)
-		event_free(term);
-	if (interrupt)
-		event_free(interrupt);
+	for (unsigned i = 0; i < sizeof signals / sizeof signals[0]; i++)
+		if (events[i])
+			event_free(events[i]);
 	return -r;
 }
 
@@ -257,8 +346,10 @@ slabd_free(struct slabd *slabd)
 	listener_free(slabd->listener);
 	for (unsigned i = 0; i < slabd->n_loops; i++)
 		loop_deinit(&slabd->loops[i]);
-	while (slabd->arena && slabd->arena->first_session)
-		session_end(slabd->arena->first_session, false);
-	arena_free(slabd->arena);
+	for (unsigned i = 0; i < slabd->n_arenas; i++) {
+		while (slabd->arenas[i]->first_session)
+			session_end(slabd->arenas[i]->first_session, false);
+		arena_free(slabd->arenas[i]);
+	}
 	free(slabd);
 }

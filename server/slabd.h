@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The daemon: an arena, a listening socket, and event loops, each in a thread of its own.
+ * The daemon: arenas, a listening socket, and event loops, each in a thread of its own.
  *
  * A connection belongs to one loop for life; loops meet at the list_locks.  Nothing a client does ends slabd.
  */
@@ -17,16 +17,25 @@
 
 #define SLABD_VERSION "0.1.0"
 
-enum { SLABD_MAX_THREADS = 64 };
+enum { SLABD_MAX_THREADS = 64, SLABD_MAX_ARENAS = 64 };
 
 struct conn;
 
 struct slabd_options {
-	const char *socket; /* path, unless systemd passes one */
+	const char *socket;   /* path, unless systemd passes one; then the next three are systemd's business too */
+	unsigned socket_mode; /* 0: 0660 */
+	bool has_socket_group;
+	gid_t socket_group;
 	unsigned n_threads;
 	bool has_signals; /* SIGTERM and SIGINT end slabd_run() */
 	bool is_old_kernel; /* do without SO_PEERPIDFD, as before Linux 6.5 */
-	struct arena_options arena;
+	int log_level;      /* 0: as it is */
+	unsigned n_arenas;
+	struct arena_options arenas[SLABD_MAX_ARENAS];
+	/* At SIGHUP: reads the settings anew.  0 and *optionsp, which stays until the next call; or a negative errno and a sentence. NULL:
+	 * no SIGHUP. */
+	int (*reread)(void *ctx, const struct slabd_options **optionsp, char *why, size_t why_size);
+	void *reread_ctx;
 };
 
 struct loop {
@@ -41,7 +50,8 @@ struct loop {
 
 struct slabd {
 	struct slabd_options options;
-	struct arena *arena;
+	struct arena *arenas[SLABD_MAX_ARENAS]; /* as configured, from the first; none comes or goes while slabd runs */
+	unsigned n_arenas;
 	struct listener *listener;
 	struct timespec started;
 	uint64_t n_bad_packets; /* atomic */
@@ -49,7 +59,7 @@ struct slabd {
 	struct loop loops[SLABD_MAX_THREADS];
 };
 
-/* Makes the arena and listens.  0, or a negative errno with a sentence in why. */
+/* Makes the arenas and listens.  0, or a negative errno with a sentence in why. */
 int slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why, size_t why_size);
 
 /* Serves until slabd_stop() or a signal; tells systemd when ready. 0 or a negative errno. */
@@ -64,10 +74,7 @@ void slabd_free(struct slabd *slabd);
 /* Gives an accepted connection to the loop with the fewest. */
 void slabd_accept(struct slabd *slabd, int fd);
 
-/* "default", "kernel", "tiny"; "auto", "huge", "4k": the name, or the number of a name (-1: none). */
-const char *slabd_profile_name(enum arena_profile profile);
-int slabd_profile_parse(const char *name);
-const char *slabd_page_kind_name(enum arena_page_kind kind);
-int slabd_page_kind_parse(const char *name);
+/* The arena of that name; "": the one called default, else the only one.  NULL: none such. */
+struct arena *slabd_arena(struct slabd *slabd, const char *name);
 
 #endif

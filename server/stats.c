@@ -2,11 +2,22 @@
 #include "server/stats.h"
 
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "server/cache.h"
+#include "server/orphan.h"
 #include "server/session.h"
 #include "shm/segment.h"
+
+static int64_t
+now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
 
 static uint64_t
 resident(int fd)
@@ -16,10 +27,15 @@ resident(int fd)
 	return bytes > 0 ? (uint64_t)bytes : 0;
 }
 
-void
-stats_status(struct slabd *slabd, struct proto_status_reply *reply)
+static uint64_t *
+bytes_of_kind(struct proto_status_reply *reply, unsigned kind)
 {
-	struct arena *arena = slabd->arena;
+	return kind == LAYOUT_PAGES_1G ? &reply->bytes_1g : kind == LAYOUT_PAGES_HUGE ? &reply->bytes_huge : &reply->bytes_4k;
+}
+
+void
+stats_status(struct slabd *slabd, struct arena *arena, struct proto_status_reply *reply)
+{
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
@@ -39,14 +55,17 @@ stats_status(struct slabd *slabd, struct proto_status_reply *reply)
 		.n_misplaced = atomic_read(&arena->n_misplaced),
 	};
 	snprintf(reply->server, sizeof reply->server, "slabd %s", SLABD_VERSION);
-	snprintf(reply->profile, sizeof reply->profile, "%s", slabd_profile_name(arena->options.profile));
+	snprintf(reply->profile, sizeof reply->profile, "%s", profile_name(arena->options.profile));
 	snprintf(reply->arena, sizeof reply->arena, "%s", arena->name);
-	snprintf(reply->page_kind, sizeof reply->page_kind, "%s", slabd_page_kind_name(arena->options.page_kind));
+	ladder_name(arena->options.page_kind, reply->page_kind);
 	pthread_mutex_lock(&arena->ledger_lock);
 	snprintf(reply->page_note, sizeof reply->page_note, "%s", arena->page_note);
 	pthread_mutex_unlock(&arena->ledger_lock);
 	for (unsigned i = 0; i < arena->n_segments; i++)
-		*(arena->segments[i].kind == LAYOUT_PAGES_HUGE ? &reply->bytes_huge : &reply->bytes_4k) += resident(arena->segments[i].fd);
+		*bytes_of_kind(reply, arena->segments[i].kind) += resident(arena->segments[i].fd);
+	/* They lie among the small pages. */
+	reply->bytes_thp = atomic_read(&arena->thp_bytes);
+	reply->bytes_4k -= reply->bytes_thp < reply->bytes_4k ? reply->bytes_thp : reply->bytes_4k;
 	pthread_mutex_lock(&arena->registry_lock);
 	reply->n_caches = arena->n_caches;
 	pthread_mutex_unlock(&arena->registry_lock);
@@ -129,12 +148,16 @@ add_node(struct node *node, struct proto_caches_reply *reply)
 void
 stats_cache(struct arena *arena, uint32_t after, struct proto_caches_reply *reply)
 {
-	struct cache *k = arena_cache(arena, after + 1ull);
+	struct cache *k;
 	uint64_t idle;
 
 	*reply = (struct proto_caches_reply){0};
-	if (!k)
+	pthread_rwlock_rdlock(&arena->sessions_lock);
+	k = arena_cache_after(arena, after);
+	if (!k) {
+		pthread_rwlock_unlock(&arena->sessions_lock);
 		return;
+	}
 	reply->cache = k->id;
 	snprintf(reply->name, sizeof reply->name, "%s", k->name);
 	reply->flags = k->flags;
@@ -148,12 +171,10 @@ stats_cache(struct arena *arena, uint32_t after, struct proto_caches_reply *repl
 	reply->min_partial = k->min_partial;
 	reply->max_cached = k->max_cached;
 	reply->n_openers = atomic_read(&k->n_openers);
-	pthread_rwlock_rdlock(&arena->sessions_lock);
 	for (unsigned i = 0; i < k->n_nodes; i++)
 		add_node(&k->nodes[i], reply);
 	for (struct session *s = arena->first_session; s; s = s->next)
 		add_session(s, k->id, reply);
-	pthread_rwlock_unlock(&arena->sessions_lock);
 	/* Clients that have ended took their counters with them. */
 	reply->n_refills += atomic_read(&k->n_dead_refills);
 	reply->n_flushes += atomic_read(&k->n_dead_flushes);
@@ -161,6 +182,8 @@ stats_cache(struct arena *arena, uint32_t after, struct proto_caches_reply *repl
 	reply->n_out = reply->n_objects - reply->n_free - reply->n_node_barn;
 	idle = reply->n_thread + reply->n_process_barn + reply->n_returned + reply->n_app;
 	reply->n_allocated = reply->n_out > idle ? reply->n_out - idle : 0;
+	reply->n_left = cache_left(k, reply->n_allocated);
+	pthread_rwlock_unlock(&arena->sessions_lock);
 }
 
 /* Objects whose word names the client: all words of the arena are read. */
@@ -171,35 +194,40 @@ count_named(struct arena *arena, uint32_t client, bool is_alive, struct proto_cl
 		const struct slab *slab = &arena->slabs[number];
 		struct cache *k = arena_cache(arena, atomic_read_acquire(&slab->cache));
 
-		for (uint32_t i = 0; k && i < slab->n_objects; i++) {
+		if (!k || k->flags & LAYOUT_CACHE_NO_OWNER)
+			continue;
+		for (uint32_t i = 0; i < slab->n_objects; i++) {
 			uint32_t word = slab->first_word + i;
 
 			if (word_owner(atomic_read(&arena->words[word])) != client || slab_get(arena, word) != SLAB_OUT)
 				continue;
 			*(is_alive ? &reply->n_held : &reply->n_orphans) += 1;
-			reply->bytes_held += k->object_bytes;
+			reply->bytes_held += slab_object_bytes(arena, k, number);
 		}
 	}
 }
 
 static void
+add_counters(const struct layout_session_cache *c, struct proto_clients_reply *reply)
+{
+	reply->n_refills += atomic_read(&c->n_refills);
+	reply->n_flushes += atomic_read(&c->n_flushes);
+	reply->n_foreign_frees += atomic_read(&c->n_foreign_frees);
+	reply->n_double_frees += atomic_read(&c->n_double_frees);
+	reply->n_wild_frees += atomic_read(&c->n_wild_frees);
+	reply->n_misaligned_frees += atomic_read(&c->n_misaligned_frees);
+	reply->n_refused_frees += atomic_read(&c->n_refused_frees);
+	reply->n_dropped += atomic_read(&c->n_dropped);
+	reply->n_nested += atomic_read(&c->n_nested);
+}
+
+static void
 add_caches(const struct session *session, struct proto_clients_reply *reply)
 {
-	for (uint32_t id = 1; id < LAYOUT_MAX_CACHES; id++) {
-		const struct layout_session_cache *c = session_cache(session, id);
-
-		if (!arena_cache(session->arena, id))
-			break;
-		reply->n_refills += atomic_read(&c->n_refills);
-		reply->n_flushes += atomic_read(&c->n_flushes);
-		reply->n_foreign_frees += atomic_read(&c->n_foreign_frees);
-		reply->n_double_frees += atomic_read(&c->n_double_frees);
-		reply->n_wild_frees += atomic_read(&c->n_wild_frees);
-		reply->n_misaligned_frees += atomic_read(&c->n_misaligned_frees);
-		reply->n_refused_frees += atomic_read(&c->n_refused_frees);
-		reply->n_dropped += atomic_read(&c->n_dropped);
-		reply->n_nested += atomic_read(&c->n_nested);
-	}
+	/* Cache 0: frees of what is an object of no cache. */
+	add_counters(session_cache(session, 0), reply);
+	for (const struct cache *cache = arena_cache_after(session->arena, 0); cache; cache = arena_cache_after(session->arena, cache->id))
+		add_counters(session_cache(session, cache->id), reply);
 	reply->n_slots = atomic_read_acquire(&session->n_slots);
 	reply->n_threads = atomic_read(&session_head(session)->n_threads);
 	for (uint32_t slot = 0; slot < reply->n_slots; slot++) {
@@ -228,6 +256,20 @@ describe(struct arena *arena, struct session *session, struct proto_clients_repl
 	count_named(arena, session->client, true, reply);
 }
 
+static void
+describe_dead(const struct arena *arena, uint32_t client, struct proto_clients_reply *reply)
+{
+	struct orphan_owner owner;
+
+	if (!orphan_owner(arena, client, now_ns(), &owner))
+		return;
+	/* No pid: it may be another process's by now. */
+	reply->client_id = owner.id;
+	reply->uid = owner.uid;
+	reply->dead_ms = (uint64_t)owner.age_ns / 1000000;
+	snprintf(reply->label, sizeof reply->label, "%s", owner.label);
+}
+
 void
 stats_client(struct arena *arena, uint32_t after, struct proto_clients_reply *reply)
 {
@@ -246,11 +288,37 @@ stats_client(struct arena *arena, uint32_t after, struct proto_clients_reply *re
 		/* The dead whose objects are kept. */
 		count_named(arena, client, false, reply);
 		if (reply->n_orphans) {
-			reply->client_id = client | arena->incarnations[client] << 14;
+			describe_dead(arena, client, reply);
 			snprintf(reply->state, sizeof reply->state, "dead");
 			break;
 		}
 		*reply = (struct proto_clients_reply){0};
 	}
+	pthread_rwlock_unlock(&arena->sessions_lock);
+}
+
+void
+stats_session(struct session *session, struct proto_session_stats_reply *reply)
+{
+	struct arena *arena = session->arena;
+	struct proto_clients_reply client = {0};
+
+	pthread_rwlock_rdlock(&arena->sessions_lock);
+	describe(arena, session, &client);
+	*reply = (struct proto_session_stats_reply){
+		.arena_bytes = arena->options.limit_bytes,
+		.committed_bytes = atomic_read(&arena->committed_bytes),
+		.bytes_held = client.bytes_held,
+		.bytes_idle = client.bytes_idle,
+		.n_refills = client.n_refills,
+		.n_flushes = client.n_flushes,
+		.n_foreign_frees = client.n_foreign_frees,
+		.n_bad_frees = client.n_double_frees + client.n_wild_frees + client.n_misaligned_frees + client.n_refused_frees,
+		.n_dropped = client.n_dropped,
+		.n_nested = client.n_nested,
+		.n_threads = (uint32_t)client.n_threads,
+	};
+	for (unsigned i = 0; i < sizeof session->has_open; i++)
+		reply->n_caches += (uint32_t)__builtin_popcount(session->has_open[i]);
 	pthread_rwlock_unlock(&arena->sessions_lock);
 }

@@ -9,9 +9,11 @@
 #include "proto/proto.h"
 #include "server/slabd.h"
 
-void stats_status(struct slabd *slabd, struct proto_status_reply *reply);
+void stats_status(struct slabd *slabd, struct arena *arena, struct proto_status_reply *reply);
 /* The first cache, or client, after that id; reply's id 0: no more.  Both take sessions_lock for reading. */
 void stats_cache(struct arena *arena, uint32_t after, struct proto_caches_reply *reply);
 void stats_client(struct arena *arena, uint32_t after, struct proto_clients_reply *reply);
+/* What the session is told of itself. Reads all words of the arena. */
+void stats_session(struct session *session, struct proto_session_stats_reply *reply);
 
 #endif

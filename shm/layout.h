@@ -79,6 +79,7 @@ enum {
 enum {
 	LAYOUT_PAGES_4K = 0,
 	LAYOUT_PAGES_HUGE = 1, /* hugetlb, 2 MiB */
+	LAYOUT_PAGES_1G = 2,   /* hugetlb, 1 GiB */
 };
 
 /* Who holds a sheaf's slot: the one word that says so (I2). */
@@ -90,10 +91,12 @@ enum {
 	LAYOUT_HOLDER_THREAD = 16,  /* plus the thread's number: its main or spare */
 };
 
-/* Flags of a cache (as SLABC_RECLAIM, SLABC_SHARED), and knob values that say "really none" where 0 means "by formula". */
+/* Flags of a cache (as SLABC_RECLAIM and so on; 4 is SLABC_NOWAIT), and knob values that say "really none" where 0 means "by formula". */
 enum {
 	LAYOUT_CACHE_RECLAIM = 1,
 	LAYOUT_CACHE_SHARED = 2,
+	LAYOUT_CACHE_NO_OWNER = 8, /* its words are never read or written */
+	LAYOUT_CACHE_RUNS = 16,    /* its objects are runs of pages, each of its own length (slabc_malloc of more than the largest class) */
 };
 #define LAYOUT_KNOB_NONE 0xffffffffu
 
@@ -126,13 +129,14 @@ struct layout_arena {
 
 /* What all clients must know of a cache, by id. */
 struct layout_cache {
-	/* ceil(2^32 / object_bytes); 0: no such cache.  W: slabd, before the first page map entry that names the cache. R: all. */
+	/* ceil(2^32 / object_bytes), in a cache of runs 1; 0: no such cache.  W: slabd, before the first page map entry that names the cache. R: all. */
 	uint32_t recip;
-	/* Bytes from one object to the next.  W: slabd, once. R: all. */
+	/* Bytes from one object to the next; in a cache of runs a page.  W: slabd, once. R: all. */
 	uint32_t object_bytes;
 	/* SLABC_ cache flags.  W: slabd, once. R: all. */
 	uint32_t flags;
-	uint32_t reserved;
+	/* Bits 0..15: entries of a sheaf, 0: no sheaves.  16..31: sheaves with objects that a client may keep.  W: slabd, also when they are tuned. R: clients, at a refill. */
+	uint32_t knobs;
 	/* W: slabd, once. R: tools. */
 	char name[48];
 };
@@ -143,9 +147,12 @@ struct layout_cache {
  * For a place p in a slab page:  x = (p * 8 mod 4096) * recip + prod;  word index = x >> 32;  p is the start of an object iff (uint32_t)x < recip.
  * The multiplication for the pages before is done in advance: prod = (page in slab * 4096) * recip + (first word << 32).
  * Exact while object_bytes * slab bytes < 2^32.  A page that is no slab names cache 0, which no handle has.
+ *
+ * A run of pages is one object, and recip is 1: prod = (first word << 32) in its first page, + the number of its pages in the others.  So the
+ * run's first byte alone is a start, every page leads to its one word, and the second page says how long the run is.
  */
 struct layout_page {
-	/* W: slabd, after incarnation, before cache (release). R: all. */
+	/* See above.  W: slabd, after incarnation, before cache (release). R: all. */
 	uint64_t prod;
 	/* Slab number in the ledger: for slabd's own use, no promise to clients.  W: slabd. R: slabd. */
 	uint32_t slab;

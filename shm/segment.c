@@ -34,13 +34,19 @@
 #define MADV_POPULATE_READ 22 /* Linux 5.14 */
 #define MADV_POPULATE_WRITE 23
 #endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1 */
+#endif
 
 enum {
 	MAX_OS_NODES = 1024,
 	MASK_LONGS = MAX_OS_NODES / (8 * (int)sizeof(unsigned long)),
 	MASK_BITS = MAX_OS_NODES + 1, /* the kernel takes one off */
 	LOOK_PAGES = 256,             /* pages whose node is asked in one call */
+	COLLAPSE_TRIES = 3,           /* a page may be busy for a moment */
 };
+
+#define COLLAPSE_BYTES (2u << 20)
 
 struct policy {
 	int mode;
@@ -50,7 +56,7 @@ struct policy {
 uint64_t
 segment_page_bytes(uint32_t pages)
 {
-	return pages == LAYOUT_PAGES_HUGE ? 2ull << 20 : LAYOUT_PAGE_BYTES;
+	return pages == LAYOUT_PAGES_1G ? 1ull << 30 : pages == LAYOUT_PAGES_HUGE ? 2ull << 20 : LAYOUT_PAGE_BYTES;
 }
 
 static int
@@ -61,6 +67,8 @@ memfd(const char *name, uint32_t pages)
 
 	if (pages == LAYOUT_PAGES_HUGE)
 		flags |= MFD_HUGETLB | MFD_HUGE_2MB;
+	if (pages == LAYOUT_PAGES_1G)
+		flags |= MFD_HUGETLB | MFD_HUGE_1GB;
 	fd = memfd_create(name, flags | MFD_NOEXEC_SEAL);
 	if (fd < 0 && errno == EINVAL)
 		fd = memfd_create(name, flags);
@@ -260,6 +268,30 @@ segment_commit(const struct segment_extent *extent, int os_node, uint32_t *n_mis
 	if (n_misplacedp)
 		*n_misplacedp = n_misplaced;
 	return 0;
+}
+
+int
+segment_collapse(const struct segment_extent *extent)
+{
+	void *map;
+	int r;
+
+	if (extent->bytes == 0 || (extent->off | extent->bytes) % COLLAPSE_BYTES != 0 || extent->pages != LAYOUT_PAGES_4K)
+		return -EINVAL;
+	r = segment_reserve_range(extent->bytes, COLLAPSE_BYTES, &map);
+	if (r < 0)
+		return r;
+	if (mmap(map, extent->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, extent->fd, (off_t)extent->off) == MAP_FAILED) {
+		r = -errno;
+	} else {
+		int tries = 0;
+
+		do
+			r = madvise(map, extent->bytes, MADV_COLLAPSE) < 0 ? -errno : 0;
+		while ((r == -EAGAIN || r == -EINTR) && ++tries < COLLAPSE_TRIES);
+	}
+	munmap(map, extent->bytes);
+	return r;
 }
 
 int

@@ -35,7 +35,7 @@ struct segment_extent {
 	uint64_t bytes;
 };
 
-/* 4 KiB or 2 MiB. */
+/* 4 KiB, 2 MiB or 1 GiB. */
 uint64_t segment_page_bytes(uint32_t pages);
 
 /* Sparse memfd, close-on-exec, mode 0600, sealed against shrinking and growing.  The descriptor, or a negative errno. */
@@ -62,6 +62,13 @@ void segment_unmap(void *map, uint64_t bytes);
  * -ENOMEM or -ENOSPC: a shortage; other errors: the kernel's.  On error nothing of the extent is committed.
  */
 int segment_commit(const struct segment_extent *extent, int os_node, uint32_t *n_misplacedp);
+
+/*
+ * Makes transparent huge pages of an extent of 4 KiB pages that is committed, in the file, so that whoever maps it has them; through a mapping of
+ * its own for a moment, so that it goes without advice from others and with shmem_enabled=never.  offsets and lengths are multiples of 2 MiB.
+ * A negative errno (-ENOMEM, -EAGAIN, -EBUSY: none to be had now; -EINVAL: the kernel does not do it) leaves the small pages.
+ */
+int segment_collapse(const struct segment_extent *extent);
 
 /* Punches the extent out: its pages go back to the system, whoever maps them. */
 int segment_give_back(const struct segment_extent *extent);

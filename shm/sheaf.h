@@ -10,6 +10,8 @@
  * floor <= size <= limit while it may be used: 0 and the capacity.  A revoked sheaf has floor ~0 and limit 0, so that the bounds test is the
  * test for revocation; a thread without a sheaf points at a sentinel with size 0 and limit 0.
  * Every touch of size and entries lies between busy = 1 and busy = 0, so a signal handler, and slabd (after a membarrier), can tell.
+ * A sheaf of a cache without owner words has SHEAF_WORDLESS in busy as long as it may be used: so the paths with words, whose first look is at
+ * busy, are slow for it, and pay nothing for there being others.
  *
  * I1 (design.md, section 5; tests/model/alloc_free_kill.pml), in the order of the stores:
  *   allocation  word names the owner, THEN size shrinks.   free  (SHARED: word CLOSING, THEN) entry, size grows, THEN word is cleared.
@@ -25,8 +27,10 @@
 #include "shm/step.h"
 #include "shm/word.h"
 
+enum { SHEAF_BUSY = 1, SHEAF_WORDLESS = 2 };
+
 struct sheaf {
-	/* 1 while its owner is at work on it.  W: owner. R: owner's signal handlers, slabd. */
+	/* SHEAF_BUSY while its owner is at work on it; SHEAF_WORDLESS.  W: owner. R: owner's signal handlers, slabd. */
 	uint32_t busy;
 	/* Allocation is slow at and below this size.  W: slabd, owner when it takes the sheaf. R: owner. */
 	uint32_t floor;
@@ -57,6 +61,20 @@ static inline uint32_t *
 sheaf_entry(struct sheaf *s, size_t i)
 {
 	return (uint32_t *)(void *)((char *)s + i * sizeof(uint32_t) + offsetof(struct sheaf, entry));
+}
+
+/* The bracket around every touch of a sheaf of either kind. */
+static inline void
+sheaf_enter(struct sheaf *s)
+{
+	atomic_write(&s->busy, atomic_read(&s->busy) | SHEAF_BUSY);
+	atomic_compiler_barrier();
+}
+
+static inline void
+sheaf_leave(struct sheaf *s)
+{
+	atomic_write_release(&s->busy, atomic_read(&s->busy) & ~(uint32_t)SHEAF_BUSY);
 }
 
 static inline size_t
@@ -177,6 +195,62 @@ sheaf_push(const struct sheaf_view *v, struct sheaf *s, void *p)
 	return true;
 slow:
 	atomic_write_release(&s->busy, 0);
+	return false;
+}
+
+/* The same two for a cache without owner words; called when busy is SHEAF_WORDLESS, which they look at first. */
+static inline void *
+sheaf_pop_wordless(const struct sheaf_view *v, struct sheaf *s)
+{
+	uint32_t place;
+	size_t n;
+	char *p;
+
+	if (__builtin_expect(atomic_peek(&s->busy) != SHEAF_WORDLESS, 0))
+		return NULL;
+	atomic_write(&s->busy, SHEAF_WORDLESS | SHEAF_BUSY);
+	atomic_compiler_barrier();
+	n = atomic_read(&s->size);
+	if (__builtin_expect(n <= atomic_peek(&s->floor), 0)) {
+		atomic_write_release(&s->busy, SHEAF_WORDLESS);
+		return NULL;
+	}
+	place = atomic_read(sheaf_entry(s, n - 1));
+	atomic_write_release(&s->size, (uint32_t)n - 1);
+	atomic_write_release(&s->busy, SHEAF_WORDLESS);
+	p = v->base + ((uint64_t)place << LAYOUT_PLACE_SHIFT);
+	if (!p)
+		__builtin_unreachable();
+	return p;
+}
+
+/* Anybody's object: nobody can say whose it is, or whether it is free already. */
+static inline bool
+sheaf_push_wordless(const struct sheaf_view *v, struct sheaf *s, void *p)
+{
+	uint64_t off = (uint64_t)((char *)p - v->base);
+	const struct layout_page *page;
+	uint64_t x;
+	size_t n;
+
+	if (__builtin_expect(atomic_peek(&s->busy) != SHEAF_WORDLESS, 0))
+		return false;
+	atomic_write(&s->busy, SHEAF_WORDLESS | SHEAF_BUSY);
+	atomic_compiler_barrier();
+	n = atomic_read(&s->size);
+	if (__builtin_expect(n >= atomic_peek(&s->limit) || off >= v->span, 0))
+		goto slow;
+	page = &v->pages[off >> LAYOUT_PAGE_SHIFT];
+	x = (off & (LAYOUT_PAGE_BYTES - 1)) * v->recip + page->prod;
+	if (__builtin_expect(atomic_read(&page->cache) != v->cache || (uint32_t)x >= (uint32_t)v->recip, 0))
+		goto slow;
+	atomic_write(sheaf_entry(s, n), (uint32_t)(off >> LAYOUT_PLACE_SHIFT));
+	/* order: SHEAF_SIZE release - the entry lies below the size that covers it */
+	atomic_write_release(&s->size, (uint32_t)n + 1);
+	atomic_write_release(&s->busy, SHEAF_WORDLESS);
+	return true;
+slow:
+	atomic_write_release(&s->busy, SHEAF_WORDLESS);
 	return false;
 }
 

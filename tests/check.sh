@@ -4,7 +4,7 @@
 # usage: BUILD=build/release tests/check.sh
 cd "$(dirname "$0")/.." || exit 1
 build=${BUILD:-build/release}
-parts=${PARTS:-includes orders symbols layout unit fastpath mutants it storm install demo}
+parts=${PARTS:-includes orders symbols layout unit fastpath mutants it storm install systemd demo}
 logs=$build/check
 mkdir -p "$logs"
 SLABD=$build/slabd SLABCTL=$build/slabctl
@@ -21,6 +21,7 @@ run() {
 	it) "$build/tests/it" ;;
 	storm) "$build/tests/stress_kill" ;;
 	install) tests/check-install.sh ;;
+	systemd) tests/check-systemd.sh "$build" ;;
 	demo) make -s demo ;;
 	esac
 }

@@ -290,6 +290,48 @@ harness_slabd(const char *arguments, ...)
 	return h;
 }
 
+const char *
+harness_config(const struct harness *h)
+{
+	static char path[96];
+
+	snprintf(path, sizeof path, "%s/slabd.conf", h->dir);
+	return path;
+}
+
+void
+harness_write_config(const struct harness *h, const char *text)
+{
+	FILE *file = fopen(harness_config(h), "we");
+
+	REQUIRE(file && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+struct harness *
+harness_slabd_config(const char *text)
+{
+	struct harness *h = harness_new();
+	char argument[128];
+
+	harness_write_config(h, text);
+	snprintf(argument, sizeof argument, "--config=%s", harness_config(h));
+	if (!harness_start(h, NULL, argument)) {
+		print_log(h);
+		REQUIRE(!"slabd answers");
+	}
+	return h;
+}
+
+void
+harness_reload(struct harness *h, const char *text)
+{
+	unsigned n = harness_log_count(h, "reload: done") + harness_log_count(h, "the settings stay as they are");
+
+	harness_write_config(h, text);
+	REQUIRE(kill(h->slabd, SIGHUP) == 0);
+	CHECK(EVENTUALLY(harness_log_count(h, "reload: done") + harness_log_count(h, "the settings stay as they are") > n));
+}
+
 static int
 wait_bounded(pid_t pid, int *statusp)
 {

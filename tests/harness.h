@@ -91,6 +91,11 @@ struct harness *harness_new(void);
 bool harness_start(struct harness *h, int *statusp, const char *arguments);
 /* Both; a slabd that does not come up is fatal. */
 struct harness *harness_slabd(const char *arguments, ...) __attribute__((format(printf, 1, 2)));
+/* With a configuration file; its path is harness_config(). Afterwards another file and SIGHUP: returns once slabd has reread it. */
+struct harness *harness_slabd_config(const char *text);
+void harness_reload(struct harness *h, const char *text);
+void harness_write_config(const struct harness *h, const char *text);
+const char *harness_config(const struct harness *h);
 /* SIGTERM, and all checks; NULL is ignored. */
 void harness_free(struct harness *h);
 void harness_free_at(struct harness **hp);

@@ -114,17 +114,17 @@ it_settings_errors_are_named(void)
 		int line;
 		const char *words[3];
 	} files[] = {
-		{"[slabd]\nthreads = 2\nthreads = many\n", 3, {"threads", "'many'", "1 to 64"}},
+		{"[slabd]\nlog = info\nthreads = many\n", 3, {"threads", "'many'", "1 to 64"}},
 		{"[slabd]\nthreads = 65\n", 2, {"threads", "'65'", "1 to 64"}},
 		{"[slabd]\nthreads = 0\n", 2, {"threads", "'0'", "1 to 64"}},
 		{"# a comment\n[arena]\nsize = 1T\n", 3, {"size", "'1T'", "2M to 32G"}},
 		{"[arena]\nsize = -1\n", 2, {"size", "'-1'", "2M to 32G"}},
 		{"[arena]\nreserve = 33G\n", 2, {"reserve", "'33G'", "0 to 32G"}},
-		{"[arena]\npage-kind = large\n", 2, {"page-kind", "'large'", "auto, huge or 4k"}},
-		{"[arena]\n\n\nprofile = fast\n", 4, {"profile", "'fast'", "default, kernel or tiny"}},
+		{"[arena]\npage-kind = large\n", 2, {"page-kind", "'large'", "1g,huge,thp,4k"}},
+		{"[arena]\n\n\nprofile = fast\n", 4, {"profile", "'fast'", "default, kernel, tiny or server"}},
 		{"[slabd]\nsocket =\n", 2, {"socket", "''", "a path of 1 to 107 bytes"}},
 		{"[slabd]\nsize = 1G\n", 2, {"unknown key 'size'", "[slabd]", "[arena] size"}},
-		{"[other]\nsize = 1G\n", 2, {"unknown key 'size'", "[other]", "there are"}},
+		{"[other]\nsize = 1G\n", 1, {"unknown section", "[other]", "there are"}},
 		{"[arena]\ncolour = red\n", 2, {"unknown key 'colour'", "[arena]", "profile"}},
 		{"[arena]\nnothing\n", 2, {"nothing", "[section]", "key = value"}},
 	};
@@ -134,8 +134,8 @@ it_settings_errors_are_named(void)
 	} options[] = {
 		{"--threads=many", {"--threads=many", "1 to 64"}},
 		{"--arena-size=1", {"--arena-size=1", "2M to 32G"}},
-		{"--page-kind=", {"--page-kind=", "auto, huge or 4k"}},
-		{"--profile=x", {"--profile=x", "default, kernel or tiny"}},
+		{"--page-kind=", {"--page-kind=", "1g,huge,thp,4k"}},
+		{"--profile=x", {"--profile=x", "default, kernel, tiny or server"}},
 		{"--nothing", {"--nothing", "--help"}},
 		{"stray", {"'stray'", "--help"}},
 		{"--config=/there/is/none", {"/there/is/none", "No such file"}},

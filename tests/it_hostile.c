@@ -471,7 +471,7 @@ read_only(struct peer *me, void *arg)
 static void
 it_read_only_client_cannot_write(void)
 {
-	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k");
+	CLEANUP(harness_free) struct harness *h = harness_slabd_config("[arena]\npage-kind = 4k\nmode = 0664\n");
 	struct reader_task task = {.h = h};
 	struct slabc *c = harness_open(h, "writer");
 	struct slabc_cache *k = harness_open_cache(c, "k", 64, 0);

@@ -16,6 +16,15 @@ CU_pSuite it_memory_suite(void);
 CU_pSuite it_hostile_suite(void);
 CU_pSuite it_daemon_suite(void);
 CU_pSuite it_audit_suite(void);
+CU_pSuite it_root_suite(void);
+CU_pSuite it_orphan_suite(void);
+CU_pSuite it_admin_suite(void);
+CU_pSuite it_config_suite(void);
+CU_pSuite it_access_suite(void);
+CU_pSuite it_arenas_suite(void);
+CU_pSuite it_pages_suite(void);
+CU_pSuite it_sized_suite(void);
+CU_pSuite it_flags_suite(void);
 
 static const struct {
 	const char *name;
@@ -29,6 +38,15 @@ static const struct {
 	{"hostile", it_hostile_suite},
 	{"daemon", it_daemon_suite},
 	{"audit", it_audit_suite},
+	{"root", it_root_suite},
+	{"orphan", it_orphan_suite},
+	{"admin", it_admin_suite},
+	{"config", it_config_suite},
+	{"access", it_access_suite},
+	{"arenas", it_arenas_suite},
+	{"pages", it_pages_suite},
+	{"sized", it_sized_suite},
+	{"flags", it_flags_suite},
 };
 
 static int
@@ -52,7 +70,10 @@ main(int argc, char **argv)
 		if (is_wanted(suites[i].name, argc, argv) && suites[i].make())
 			n_made++;
 	if (n_made == 0) {
-		fprintf(stderr, "no such suite; there are session, cache, free, death, memory, hostile, daemon, audit\n");
+		fputs("no such suite; there are:", stderr);
+		for (size_t i = 0; i < sizeof suites / sizeof suites[0]; i++)
+			fprintf(stderr, " %s", suites[i].name);
+		fputc('\n', stderr);
 		return 1;
 	}
 	CU_basic_set_mode(CU_BRM_VERBOSE);

@@ -228,7 +228,7 @@ rig_judge(const char *format, ...)
 	vsnprintf(story, sizeof(story), format, args);
 	va_end(args);
 	account_take(&a, true);
-	NEED(audit_run(rig.arena, NULL, &audit) == 0, "the audit fails");
+	NEED(audit_run(rig.arena, 0, &audit) == 0, "the audit fails");
 	HOLDS(audit.n_lost == 0 && audit.n_doubled == 0, "%s: audit says %llu lost, %llu doubled; %s", story,
 		(unsigned long long)audit.n_lost, (unsigned long long)audit.n_doubled, a.first);
 	HOLDS(!a.first[0], "%s: %s", story, a.first);

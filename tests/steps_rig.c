@@ -210,7 +210,8 @@ rig_start(unsigned n_loops)
 {
 	struct slabd_options o = {
 		.n_threads = n_loops,
-		.arena = {.name = "default", .limit_bytes = 8 << 20, .page_kind = ARENA_PAGES_4K, .profile = ARENA_PROFILE_DEFAULT},
+		.n_arenas = 1,
+		.arenas = {{.name = "default", .limit_bytes = 8 << 20, .page_kind = LADDER_4K, .profile = ARENA_PROFILE_DEFAULT}},
 	};
 	char why[256];
 
@@ -220,7 +221,7 @@ rig_start(unsigned n_loops)
 	snprintf(rig.socket, sizeof(rig.socket), "%s/s", rig.folder);
 	o.socket = rig.socket;
 	NEED(slabd_new(&rig.slabd, &o, why, sizeof(why)) == 0, "slabd: %s", why);
-	rig.arena = rig.slabd->arena;
+	rig.arena = rig.slabd->arenas[0];
 	NEED(pthread_create(&rig.thread, NULL, run, rig.slabd) == 0, "no thread");
 }
 

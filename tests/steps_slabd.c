@@ -111,7 +111,7 @@ static bool has_auditor;
 static void *
 run_audit(void *arg)
 {
-	NEED(audit_run(rig.arena, NULL, &beside) == 0, "the audit fails");
+	NEED(audit_run(rig.arena, 0, &beside) == 0, "the audit fails");
 	return arg;
 }
 

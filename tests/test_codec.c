@@ -16,6 +16,7 @@
 
 #include "proto/codec.h"
 #include "shm/layout.h"
+#include "shm/word.h"
 
 CU_pSuite test_codec_suite(void);
 
@@ -52,6 +53,11 @@ static const enum proto_op all_ops[] = {
 #include "proto/ops.def"
 };
 enum { N_OPS = sizeof(all_ops) / sizeof(all_ops[0]) };
+
+static const enum proto_status all_errors[] = {
+#define STATUS(number, NAME, error) PROTO_STATUS_##NAME,
+#include "proto/ops.def"
+};
 
 static char why[PROTO_SENTENCE_BYTES];
 
@@ -471,7 +477,11 @@ test_error_reply(void)
 
 	memset(longest, 'x', sizeof(longest));
 	longest[sizeof(longest) - 1] = '\0';
-	for (enum proto_status s = PROTO_STATUS_OK + 1; s <= PROTO_STATUS_IO; s++) {
+	for (unsigned i = 0; i < sizeof(all_errors) / sizeof(all_errors[0]); i++) {
+		enum proto_status s = all_errors[i];
+
+		if (s == PROTO_STATUS_OK)
+			continue;
 		n = proto_pack_error(buf, sizeof(buf), ID, s, "no such thing");
 		CU_ASSERT_FATAL(n > 0);
 		CU_ASSERT_EQUAL(proto_unpack_reply(buf, n, PROTO_OP_REFILL, &id, &status, &reply, sentence, sizeof(sentence)), 0);
@@ -599,6 +609,10 @@ test_limits_are_the_layouts(void)
 	CU_ASSERT_EQUAL(limit_of(PROTO_OP_REFILL, PROTO_REQUEST, "capacity"), LAYOUT_MAX_SHEAF);
 	CU_ASSERT_EQUAL(limit_of(PROTO_OP_REFILL, PROTO_REPLY, "slot"), LAYOUT_MAX_SLOTS - 1);
 	CU_ASSERT_EQUAL(limit_of(PROTO_OP_CACHES, PROTO_REQUEST, "after"), LAYOUT_MAX_CACHES - 1);
+	CU_ASSERT_EQUAL(limit_of(PROTO_OP_ORPHANS, PROTO_REQUEST, "after_cache"), LAYOUT_MAX_CACHES - 1);
+	CU_ASSERT_EQUAL(limit_of(PROTO_OP_ORPHANS, PROTO_REPLY, "client"), WORD_ORPHAN);
+	CU_ASSERT_EQUAL(limit_of(PROTO_OP_TUNE, PROTO_REPLY, "capacity"), LAYOUT_MAX_SHEAF);
+	CU_ASSERT_EQUAL(limit_of(PROTO_OP_DESTROY, PROTO_REQUEST, "name"), sizeof(((struct layout_cache *)0)->name) - 1);
 	for (unsigned i = 0; i < N_OPS; i++)
 		for (enum proto_way way = PROTO_REQUEST; way <= PROTO_REPLY; way++) {
 			uint64_t max = limit_of(all_ops[i], way, "cache");

@@ -30,7 +30,7 @@ struct world {
 static void
 world_init(struct world *w, uint64_t limit, enum arena_profile profile)
 {
-	const struct arena_options options = {.name = "default", .limit_bytes = limit, .page_kind = ARENA_PAGES_4K, .profile = profile};
+	const struct arena_options options = {.name = "default", .limit_bytes = limit, .page_kind = LADDER_4K, .profile = profile};
 	const struct session_who who = {.pid = getpid(), .label = "test"};
 
 	*w = (struct world){0};
@@ -45,7 +45,7 @@ check_counters(struct world *w, struct cache *k)
 {
 	struct audit audit;
 
-	CU_ASSERT_EQUAL(audit_run(w->arena, k, &audit), 0);
+	CU_ASSERT_EQUAL(audit_run(w->arena, k->id, &audit), 0);
 	CU_ASSERT_EQUAL(audit.n_objects, audit.n_free + audit.n_barn + audit.n_out);
 	CU_ASSERT_EQUAL(audit.n_objects, k->nodes[0].n_objects);
 	CU_ASSERT_EQUAL(audit.n_free, k->nodes[0].n_free);

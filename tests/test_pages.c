@@ -203,6 +203,140 @@ test_random_blocks_do_not_overlap(void)
 	fake_deinit(&fake);
 }
 
+struct run {
+	uint32_t first, n_pages;
+};
+
+/* The same as fake_own() of a run; false, too, if it begins elsewhere than a run of its length must. */
+static bool
+fake_own_run(struct fake *fake, struct run run)
+{
+	bool ok = run.first + run.n_pages <= fake->pages.n_pages && (run.n_pages <= 16 || run.first % 16 == 0);
+
+	ok = ok && (run.n_pages > 16 || run.first / 16 == (run.first + run.n_pages - 1) / 16);
+	for (uint32_t i = 0; ok && i < run.n_pages; i++)
+		ok = fake_own(fake, run.first + i, 0);
+	return ok;
+}
+
+static void
+fake_free_run(struct fake *fake, struct run run)
+{
+	for (uint32_t i = 0; i < run.n_pages; i++)
+		fake_disown(fake, run.first + i, 0);
+	pages_free_run(&fake->pages, run.first, run.n_pages);
+}
+
+/* 50,000 random runs of a page to seven units, and single blocks between them; commits fail, and then everything is as before. */
+static void
+test_random_runs_do_not_overlap(void)
+{
+	static struct fake fake;
+	static struct run runs[MAX_TEST_PAGES];
+	unsigned seed = seed_get();
+	uint32_t n_runs = 0, n_used = 0, n_refused = 0, n_full = 0, n_long = 0;
+
+	fake_init(&fake, MAX_UNITS, 4, 3);
+	CU_ASSERT_EQUAL(pages_reserve(&fake.pages), 0);
+	for (uint32_t i = 0; i < 50000; i++) {
+		if ((uint32_t)rand_r(&seed) % 100 < (i / 5000 % 2 ? 42 : 58)) {
+			struct run run = {.n_pages = 1 + (uint32_t)rand_r(&seed) % (rand_r(&seed) % 4 ? 20 : 112)};
+			struct pages_counters before = counters_of(&fake), after;
+			int r;
+
+			fake.fail_at = fake.n_commits / 23 * 23 + 23;
+			r = pages_alloc_run(&fake.pages, run.n_pages, &run.first);
+			if (r < 0) {
+				after = counters_of(&fake);
+				CU_ASSERT(before.n_committed == after.n_committed && before.n_free == after.n_free);
+				CU_ASSERT(pages_check(&fake.pages));
+				CU_ASSERT(r == -ENOMEM || r == -ENOSPC);
+				n_refused += r == -ENOMEM;
+				n_full += r == -ENOSPC;
+				continue;
+			}
+			CU_ASSERT_FATAL(fake_own_run(&fake, run));
+			runs[n_runs++] = run;
+			n_used += run.n_pages;
+			n_long += run.n_pages > 16;
+		} else if (n_runs > 0) {
+			uint32_t pick = (uint32_t)rand_r(&seed) % n_runs;
+
+			n_used -= runs[pick].n_pages;
+			fake_free_run(&fake, runs[pick]);
+			runs[pick] = runs[--n_runs];
+		}
+		CU_ASSERT_EQUAL(counters_of(&fake).n_committed, fake.n_committed << 4);
+		CU_ASSERT_EQUAL(counters_of(&fake).n_committed, counters_of(&fake).n_free + n_used);
+		if (i % 100 == 0)
+			CU_ASSERT(pages_check(&fake.pages));
+	}
+	CU_ASSERT(n_refused > 0 && n_full > 0 && n_long > 1000);
+	CU_ASSERT_EQUAL(counters_of(&fake).n_commit_fails, n_refused);
+	while (n_runs > 0)
+		fake_free_run(&fake, runs[--n_runs]);
+	CU_ASSERT_EQUAL(counters_of(&fake).n_committed, 3 << 4);
+	CU_ASSERT_EQUAL(counters_of(&fake).n_free, 3 << 4);
+	CU_ASSERT_EQUAL(fake.n_committed, 3);
+	fake_deinit(&fake);
+}
+
+/* A run takes no page more than it has, from the lowest place that will do; what is left of its last unit serves blocks. */
+static void
+test_runs_leave_the_rest(void)
+{
+	static struct fake fake;
+	uint32_t a, b, c, d, page;
+
+	fake_init(&fake, 8, 4, 0);
+	CU_ASSERT_EQUAL(pages_alloc_run(&fake.pages, 0, &a), -EINVAL);
+	CU_ASSERT_EQUAL(pages_alloc_run(&fake.pages, 8 * 16 + 1, &a), -ENOSPC);
+	CU_ASSERT_EQUAL(fake.n_commits, 0);
+	CU_ASSERT_EQUAL(pages_alloc_run(&fake.pages, 11, &a), 0);
+	CU_ASSERT_EQUAL(pages_alloc(&fake.pages, 2, &b), 0);
+	CU_ASSERT_EQUAL(pages_alloc(&fake.pages, 0, &page), 0);
+	CU_ASSERT(a == 0 && b == 12 && page == 11);
+	CU_ASSERT_EQUAL(fake.n_commits, 1);
+	CU_ASSERT_EQUAL(pages_alloc_run(&fake.pages, 33, &c), 0);
+	CU_ASSERT_EQUAL(c, 16);
+	CU_ASSERT_EQUAL(fake.n_commits, 4);
+	CU_ASSERT_EQUAL(counters_of(&fake).n_free, 15);
+	CU_ASSERT_EQUAL(pages_alloc(&fake.pages, 3, &d), 0);
+	CU_ASSERT_EQUAL(d, 56);
+	/* Its first two units go back with it; the third is in use. Those before and behind it do not make a run of four. */
+	pages_free_run(&fake.pages, c, 33);
+	CU_ASSERT_EQUAL(fake.n_give_backs, 2);
+	CU_ASSERT_EQUAL(pages_alloc_run(&fake.pages, 64, &c), 0);
+	CU_ASSERT_EQUAL(c, 64);
+	CU_ASSERT_EQUAL(pages_alloc_run(&fake.pages, 33, &c), -ENOSPC);
+	CU_ASSERT_EQUAL(pages_alloc_run(&fake.pages, 32, &c), 0);
+	CU_ASSERT_EQUAL(c, 16);
+	fake_deinit(&fake);
+}
+
+/* Units that are free but not given back (the reserve) are part of a run like those that must be committed. */
+static void
+test_run_over_the_reserve(void)
+{
+	static struct fake fake;
+	uint32_t first;
+
+	fake_init(&fake, 8, 4, 2);
+	CU_ASSERT_EQUAL(pages_reserve(&fake.pages), 0);
+	CU_ASSERT_EQUAL(pages_alloc_run(&fake.pages, 70, &first), 0);
+	CU_ASSERT_EQUAL(first, 0);
+	CU_ASSERT_EQUAL(fake.n_commits, 5);
+	pages_free_run(&fake.pages, 0, 70);
+	CU_ASSERT_EQUAL(counters_of(&fake).n_committed, 2 << 4);
+	/* The third commit of a run of five fails: nothing has changed, the reserve is whole. */
+	fake.fail_at = fake.n_commits + 3;
+	CU_ASSERT_EQUAL(pages_alloc_run(&fake.pages, 80, &first), -ENOMEM);
+	CU_ASSERT_EQUAL(counters_of(&fake).n_committed, 2 << 4);
+	CU_ASSERT_EQUAL(counters_of(&fake).n_free, 2 << 4);
+	CU_ASSERT_EQUAL(counters_of(&fake).n_commit_fails, 1);
+	fake_deinit(&fake);
+}
+
 /* Lowest block of the smallest order that suffices, and only then another unit. */
 static void
 test_lowest_block_of_the_smallest_order(void)
@@ -475,6 +609,26 @@ test_waits_for_the_unit_under_way(void)
 	fake_deinit(&fake);
 }
 
+/* While a run commits its units another thread gets a unit of its own, and not one of them. */
+static void
+test_runs_do_not_block_others(void)
+{
+	static struct fake fake;
+	uint32_t a;
+
+	fake_init(&fake, 8, 4, 0);
+	visit = (struct visit){.fake = &fake, .r = 1};
+	fake.on_commit = second_asks_inside;
+	CU_ASSERT_EQUAL(pages_alloc_run(&fake.pages, 60, &a), 0);
+	pthread_join(visit.thread, NULL);
+	CU_ASSERT_EQUAL(a, 0);
+	CU_ASSERT_EQUAL(visit.r, 0);
+	/* The tail of the run's last unit, or a unit after it. */
+	CU_ASSERT(visit.first >= 60);
+	CU_ASSERT_EQUAL(counters_of(&fake).n_committed, fake.n_committed << 4);
+	fake_deinit(&fake);
+}
+
 struct worker {
 	struct fake *fake;
 	pthread_t thread;
@@ -489,6 +643,7 @@ worker_run(void *arg)
 	struct worker *worker = arg;
 	struct fake *fake = worker->fake;
 	struct block held[8];
+	struct run run;
 	uint32_t n_held = 0, i;
 
 	for (i = 0; i < 20000; i++) {
@@ -499,6 +654,11 @@ worker_run(void *arg)
 			if (pages_alloc(&fake->pages, block->order, &block->first) == 0) {
 				worker->n_bad += !fake_own(fake, block->first, block->order);
 				n_held++;
+			}
+			run.n_pages = 1 + (uint32_t)rand_r(&worker->seed) % 40;
+			if (i % 8 == 0 && pages_alloc_run(&fake->pages, run.n_pages, &run.first) == 0) {
+				worker->n_bad += !fake_own_run(fake, run);
+				fake_free_run(fake, run);
 			}
 		} else if (n_held > 0) {
 			n_held--;
@@ -570,6 +730,10 @@ test_check_notices_damage(void)
 	pages->counters.n_committed += 16;
 	CU_ASSERT(!pages_check(pages));
 	pages->counters.n_committed -= 16;
+	CU_ASSERT(pages_check(pages));
+	bitset_set(&pages->claimed, 1); /* claimed, and not counted as seen */
+	CU_ASSERT(!pages_check(pages));
+	bitset_clear(&pages->claimed, 1);
 	fake_deinit(&fake);
 }
 
@@ -579,6 +743,9 @@ test_pages_suite(void)
 	CU_pSuite suite = CU_add_suite("pages", NULL, NULL);
 
 	CU_ADD_TEST(suite, test_random_blocks_do_not_overlap);
+	CU_ADD_TEST(suite, test_random_runs_do_not_overlap);
+	CU_ADD_TEST(suite, test_runs_leave_the_rest);
+	CU_ADD_TEST(suite, test_run_over_the_reserve);
 	CU_ADD_TEST(suite, test_lowest_block_of_the_smallest_order);
 	CU_ADD_TEST(suite, test_free_units_go_back);
 	CU_ADD_TEST(suite, test_reserve_stays);
@@ -587,6 +754,7 @@ test_pages_suite(void)
 	CU_ADD_TEST(suite, test_commit_does_not_block_others);
 	CU_ADD_TEST(suite, test_free_does_not_wait);
 	CU_ADD_TEST(suite, test_waits_for_the_unit_under_way);
+	CU_ADD_TEST(suite, test_runs_do_not_block_others);
 	CU_ADD_TEST(suite, test_threads_share_a_segment);
 	CU_ADD_TEST(suite, test_check_notices_damage);
 	return suite;

@@ -43,7 +43,8 @@ daemon_start(struct daemon_thread *d)
 	struct slabd_options o = {
 		.n_threads = 1,
 		.is_old_kernel = true,
-		.arena = {.name = "default", .limit_bytes = 4 << 20, .page_kind = ARENA_PAGES_4K},
+		.n_arenas = 1,
+		.arenas = {{.name = "default", .limit_bytes = 4 << 20, .page_kind = LADDER_4K}},
 	};
 	char why[256];
 
@@ -145,9 +146,9 @@ sessions(struct daemon_thread *d, unsigned wanted)
 	unsigned n = 0;
 
 	for (int i = 0; i < 1000; i++) {
-		pthread_rwlock_rdlock(&d->slabd->arena->sessions_lock);
-		n = d->slabd->arena->n_sessions;
-		pthread_rwlock_unlock(&d->slabd->arena->sessions_lock);
+		pthread_rwlock_rdlock(&d->slabd->arenas[0]->sessions_lock);
+		n = d->slabd->arenas[0]->n_sessions;
+		pthread_rwlock_unlock(&d->slabd->arenas[0]->sessions_lock);
 		if (n == wanted)
 			break;
 		usleep(10000);

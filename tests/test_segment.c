@@ -24,6 +24,7 @@
 #include <CUnit/CUnit.h>
 
 #include "shm/segment.h"
+#include "tests/skip.h"
 
 CU_pSuite test_segment_suite(void);
 
@@ -483,6 +484,47 @@ test_dontfork(void)
 	close(fd);
 }
 
+/*
+ * Committed small pages become a huge one, which a mapping that was there before sees with its contents; not what is no whole huge page, nor what is
+ * hugetlb.  A kernel that does not do it says so, and the small pages serve.
+ */
+static void
+test_collapse(void)
+{
+	struct segment_extent extent = {.pages = LAYOUT_PAGES_4K, .off = HUGE_BYTES, .bytes = 2 * HUGE_BYTES}, odd;
+	char *map = NULL;
+	void *at;
+	int r;
+
+	extent.fd = segment_create("test", 4 * HUGE_BYTES, LAYOUT_PAGES_4K, SEGMENT_SEAL_SEAL);
+	CU_ASSERT_FATAL(extent.fd >= 0);
+	CU_ASSERT_EQUAL_FATAL(segment_reserve_range(4 * HUGE_BYTES, HUGE_BYTES, &at), 0);
+	CU_ASSERT_EQUAL_FATAL(segment_map(extent.fd, 4 * HUGE_BYTES, SEGMENT_MAP_WRITE, at, &at), 0);
+	map = at;
+	CU_ASSERT_EQUAL_FATAL(segment_commit(&extent, -1, NULL), 0);
+	map[extent.off + 4097] = 'k';
+	r = segment_collapse(&extent);
+	if (r < 0)
+		skip("the kernel makes no transparent huge page of a memfd: %s", strerror(-r));
+	CU_ASSERT(map[extent.off + 4097] == 'k' && map[extent.off + 4096] == 0);
+	CU_ASSERT_EQUAL(segment_resident(extent.fd), (int64_t)extent.bytes);
+	/* Its hole takes it away as a whole. */
+	CU_ASSERT_EQUAL(segment_give_back(&extent), 0);
+	CU_ASSERT_EQUAL(segment_resident(extent.fd), 0);
+
+	odd = extent;
+	odd.bytes = 4096;
+	CU_ASSERT_EQUAL(segment_collapse(&odd), -EINVAL);
+	odd = extent;
+	odd.off = 4096;
+	CU_ASSERT_EQUAL(segment_collapse(&odd), -EINVAL);
+	odd = extent;
+	odd.pages = LAYOUT_PAGES_HUGE;
+	CU_ASSERT_EQUAL(segment_collapse(&odd), -EINVAL);
+	segment_unmap(map, 4 * HUGE_BYTES);
+	close(extent.fd);
+}
+
 CU_pSuite
 test_segment_suite(void)
 {
@@ -500,5 +542,6 @@ test_segment_suite(void)
 	CU_ADD_TEST(suite, test_reserved_range);
 	CU_ADD_TEST(suite, test_range_stays_reserved_after_an_error);
 	CU_ADD_TEST(suite, test_dontfork);
+	CU_ADD_TEST(suite, test_collapse);
 	return suite;
 }

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/orphan.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "server/log.h"
+#include "server/ref.h"
+#include "shm/atomic.h"
+#include "shm/step.h"
+#include "shm/word.h"
+
+enum {
+	PAGES_A_TURN = 1 << 18, /* that orphan_next() looks at */
+	OBJECTS_A_TURN = 1 << 16,
+	SLABS_A_TURN = 1024, /* that orphan_reclaim() walks */
+	MAX_LOST_GIVES = 64, /* each is lost to another thread of the giver */
+};
+
+static int64_t
+now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static bool
+is_dead(const struct arena *arena, uint32_t client)
+{
+	return client == WORD_ORPHAN || (client != 0 && !arena->sessions[client]);
+}
+
+bool
+orphan_owner(const struct arena *arena, uint32_t client, int64_t now, struct orphan_owner *owner)
+{
+	const struct session_dead *dead;
+
+	if (!is_dead(arena, client))
+		return false;
+	*owner = (struct orphan_owner){.id = client, .label = ""};
+	if (client == WORD_ORPHAN) {
+		owner->age_ns = arena->forgotten_ns ? now - arena->forgotten_ns : 0;
+		return true;
+	}
+	owner->id = client | arena->incarnations[client] << 14;
+	/* None: a client wrote a name that nobody ever had. Such an object has no age. */
+	dead = arena->dead[client];
+	if (dead) {
+		owner->pid = dead->pid;
+		owner->uid = dead->uid;
+		owner->label = dead->label;
+		owner->age_ns = now - dead->ended_ns;
+	}
+	return true;
+}
+
+/* Locks the node of the slab that the page map named, if it still is the cache's; NULL: it is not. */
+static struct node *
+lock_slab(struct arena *arena, struct cache *cache, uint32_t number)
+{
+	const struct slab *slab = &arena->slabs[number];
+	struct node *node = &cache->nodes[slab->node % cache->n_nodes];
+
+	node_lock(node);
+	if (atomic_read_acquire(&slab->cache) == cache->id && slab->node == node->index)
+		return node;
+	node_unlock(node);
+	return NULL;
+}
+
+/* The first orphan of the slab at or above place `from`.  Lock held. */
+static uint64_t
+first_of_slab(struct arena *arena, const struct cache *cache, uint32_t number, uint64_t from)
+{
+	const struct slab *slab = &arena->slabs[number];
+	uint64_t start = (uint64_t)slab->first_page << LAYOUT_PLACE_PAGE_SHIFT, ahead = from > start ? from - start : 0;
+
+	for (uint64_t i = ((ahead << LAYOUT_PLACE_SHIFT) + cache->object_bytes - 1) / cache->object_bytes; i < slab->n_objects; i++) {
+		/* order: WORD acquire - what the dead wrote */
+		uint32_t index = slab->first_word + (uint32_t)i, w = atomic_read_acquire(&arena->words[index]);
+
+		if (word_state(w) == WORD_SHARED && is_dead(arena, word_owner(w)) && slab_get(arena, index) == SLAB_OUT)
+			return ref_make(arena, slab_place(arena, cache, number, (uint32_t)i), w);
+	}
+	return 0;
+}
+
+void
+orphan_next(struct arena *arena, struct cache *cache, uint64_t from, uint64_t *refp, uint64_t *nextp)
+{
+	uint32_t n_pages = 0, n_objects = 0;
+	uint64_t page = from >> LAYOUT_PLACE_PAGE_SHIFT;
+
+	*refp = *nextp = 0;
+	for (; page < arena->n_pages; page++) {
+		const struct layout_page *entry = &arena->page_map[page];
+		struct node *node;
+		uint32_t number;
+
+		if (n_pages++ >= PAGES_A_TURN || n_objects >= OBJECTS_A_TURN) {
+			*nextp = page << LAYOUT_PLACE_PAGE_SHIFT > from ? page << LAYOUT_PLACE_PAGE_SHIFT : from;
+			return;
+		}
+		if (atomic_read_acquire(&entry->cache) != cache->id)
+			continue;
+		number = atomic_read(&entry->slab);
+		node = lock_slab(arena, cache, number);
+		if (!node)
+			continue;
+		*refp = first_of_slab(arena, cache, number, from);
+		n_objects += arena->slabs[number].n_objects;
+		/* All pages of the slab were looked at. */
+		page = arena->slabs[number].first_page + slab_pages(&arena->slabs[number]) - 1;
+		node_unlock(node);
+		if (*refp)
+			return;
+	}
+}
+
+int
+orphan_adopt(struct session *session, uint64_t ref, char *why, size_t why_size)
+{
+	struct arena *arena = session->arena;
+	struct ref_object o;
+
+	if (!ref_find(arena, ref, &o))
+		snprintf(why, why_size, "the orphan was freed, or is another object now");
+	else if (!is_dead(arena, word_owner(o.word)))
+		snprintf(why, why_size, "the orphan has been adopted: a client who lives holds it");
+	else if (word_state(o.word) != WORD_SHARED)
+		snprintf(why, why_size, "the object is not shared");
+	/* From exactly the dead name: who came first has changed it. */
+	else if (!atomic_cas(&arena->words[o.index], &o.word, word_with(o.word, session->client, WORD_SHARED)))
+		snprintf(why, why_size, "another client took the orphan");
+	else
+		return 0;
+	return -ESTALE;
+}
+
+/* The receiver's work is held, and it lives. */
+static int
+give_to(struct session *giver, const struct session *receiver, uint64_t ref, char *why, size_t why_size)
+{
+	struct arena *arena = giver->arena;
+	struct ref_object o;
+
+	for (int tries = 0; tries < MAX_LOST_GIVES; tries++) {
+		if (!ref_find(arena, ref, &o) && o.cache && o.flags & LAYOUT_CACHE_NO_OWNER) {
+			snprintf(why, why_size, "the object's cache has no object words (SLABC_NO_OWNER): nothing says whose it is");
+			return -ENOTSUP;
+		}
+		if (word_owner(o.word) != giver->client || !word_is_live(o.word)) {
+			snprintf(why, why_size, "the object is not the giver's: only what one holds can be given");
+			return -EINVAL;
+		}
+		if (atomic_cas(&arena->words[o.index], &o.word, word_with(o.word, receiver->client, WORD_SHARED)))
+			return 0;
+	}
+	snprintf(why, why_size, "the object's word changed %d times while it was being given", MAX_LOST_GIVES);
+	return -EINVAL;
+}
+
+int
+orphan_give(struct session *giver, uint64_t ref, uint32_t client_id, char *why, size_t why_size)
+{
+	uint32_t client = client_id & WORD_OWNER_MASK;
+	struct session *receiver = client <= LAYOUT_MAX_CLIENTS ? giver->arena->sessions[client] : NULL;
+	int r;
+
+	if (receiver && receiver->id == client_id)
+		pthread_mutex_lock(&receiver->work);
+	else
+		receiver = NULL;
+	if (!receiver || receiver->state == SESSION_DYING) {
+		snprintf(why, why_size, "no client %u lives; the object stays the giver's", client_id);
+		r = -ESRCH;
+	} else if (receiver->is_readonly) {
+		snprintf(why, why_size, "client %u, '%s', may only read: it could not free what it was given", client_id, receiver->label);
+		r = -EACCES;
+	} else {
+		r = give_to(giver, receiver, ref, why, why_size);
+	}
+	if (receiver)
+		pthread_mutex_unlock(&receiver->work);
+	return r;
+}
+
+struct count {
+	uint64_t n;
+	uint64_t bytes;
+};
+
+/* By client: orphans of the cache. */
+static void
+count_by_client(struct arena *arena, const struct cache *cache, struct count *counts)
+{
+	for (uint32_t number = 1; number <= atomic_read_acquire(&arena->n_slabs); number++) {
+		const struct slab *slab = &arena->slabs[number];
+
+		if (atomic_read_acquire(&slab->cache) != cache->id)
+			continue;
+		for (uint32_t i = 0; i < slab->n_objects; i++) {
+			uint32_t w = atomic_read(&arena->words[slab->first_word + i]);
+
+			if (!is_dead(arena, word_owner(w)) || slab_get(arena, slab->first_word + i) != SLAB_OUT)
+				continue;
+			counts[word_owner(w)].n++;
+			counts[word_owner(w)].bytes += slab_object_bytes(arena, cache, number);
+		}
+	}
+}
+
+/* The first client above that has any. 0: none. */
+static uint32_t
+first_counted(const struct count *counts, uint32_t after)
+{
+	for (uint32_t client = after + 1; client <= WORD_ORPHAN; client++)
+		if (counts[client].n)
+			return client;
+	return 0;
+}
+
+int
+orphan_list(struct arena *arena, uint32_t after_cache, uint32_t after_client, struct orphan_group *group)
+{
+	struct count *counts = malloc((WORD_ORPHAN + 1) * sizeof *counts);
+	struct cache *cache;
+
+	*group = (struct orphan_group){0};
+	if (!counts)
+		return -ENOMEM;
+	pthread_rwlock_rdlock(&arena->sessions_lock);
+	/* The cache of the last group may have more of them. */
+	for (cache = arena_cache_after(arena, after_cache ? after_cache - 1 : 0); cache; cache = arena_cache_after(arena, cache->id)) {
+		if (cache->flags & LAYOUT_CACHE_NO_OWNER)
+			continue;
+		memset(counts, 0, (WORD_ORPHAN + 1) * sizeof *counts);
+		count_by_client(arena, cache, counts);
+		group->client = first_counted(counts, cache->id == after_cache ? after_client : 0);
+		if (!group->client)
+			continue;
+		group->cache = cache->id;
+		group->n = counts[group->client].n;
+		group->bytes = counts[group->client].bytes;
+		snprintf(group->cache_name, sizeof group->cache_name, "%s", cache->name);
+		orphan_owner(arena, group->client, now_ns(), &group->owner);
+		/* The record may go with the lock. */
+		snprintf(group->label, sizeof group->label, "%s", group->owner.label);
+		group->owner.label = group->label;
+		break;
+	}
+	pthread_rwlock_unlock(&arena->sessions_lock);
+	free(counts);
+	return 0;
+}
+
+static bool
+is_wanted(const struct arena *arena, const struct orphan_filter *filter, uint32_t client, int64_t now)
+{
+	struct orphan_owner owner;
+
+	return orphan_owner(arena, client, now, &owner) && (!filter->client_id || owner.id == filter->client_id) &&
+	       owner.age_ns >= filter->min_age_ns;
+}
+
+/* Lock held.  Returns how many were freed. */
+static uint64_t
+reclaim_slab(struct arena *arena, struct node *node, uint32_t number, const struct orphan_filter *filter, struct node_discard *discard)
+{
+	struct slab *slab = &arena->slabs[number];
+	uint32_t n_objects = slab->n_objects, last_client = 0;
+	bool is_last_wanted = false;
+	int64_t now = now_ns();
+	uint64_t n = 0;
+
+	/* An emptied slab may be retired in the midst of it; its last object was then the one. */
+	for (uint32_t i = 0; i < n_objects && slab->n_free < n_objects; i++) {
+		uint32_t index = slab->first_word + i, w = atomic_read(&arena->words[index]);
+
+		if (!word_owner(w) || slab_get(arena, index) != SLAB_OUT)
+			continue;
+		if (word_owner(w) != last_client) {
+			last_client = word_owner(w);
+			is_last_wanted = is_wanted(arena, filter, last_client, now);
+		}
+		/* Who adopts it at this moment keeps it. */
+		if (!is_last_wanted || !atomic_cas(&arena->words[index], &w, word_cleared(w)))
+			continue;
+		node_put_free(arena, node, number, index, discard);
+		n++;
+	}
+	return n;
+}
+
+uint32_t
+orphan_reclaim(struct arena *arena, const struct orphan_filter *filter, uint32_t from, uint64_t *n_freedp, uint64_t *bytesp)
+{
+	uint32_t number = from ? from : 1, n_walked = 0;
+
+	*n_freedp = *bytesp = 0;
+	pthread_rwlock_rdlock(&arena->sessions_lock);
+	for (; number <= atomic_read_acquire(&arena->n_slabs) && n_walked < SLABS_A_TURN; number++, n_walked++) {
+		struct cache *cache = arena_cache(arena, atomic_read_acquire(&arena->slabs[number].cache));
+		struct node_discard discard = {0};
+		uint64_t n, object_bytes;
+		struct node *node;
+
+		if (!cache || (filter->cache && cache->id != filter->cache) || cache->flags & LAYOUT_CACHE_NO_OWNER)
+			continue;
+		node = lock_slab(arena, cache, number);
+		if (!node)
+			continue;
+		object_bytes = slab_object_bytes(arena, cache, number);
+		n = reclaim_slab(arena, node, number, filter, &discard);
+		node_unlock(node);
+		node_discard(arena, &discard);
+		*n_freedp += n;
+		*bytesp += n * object_bytes;
+	}
+	if (number > atomic_read_acquire(&arena->n_slabs))
+		number = 0;
+	pthread_rwlock_unlock(&arena->sessions_lock);
+	return number;
+}
