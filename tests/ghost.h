@@ -28,8 +28,8 @@ enum {
 	GHOST_CACHES = 2,
 
 	GHOST_MAX_LANES = 16,
-	GHOST_MAX_HELD = 256, /* objects of a cache in a lane */
-	GHOST_MAX_BATCH = 64,
+	GHOST_MAX_HELD = 384,  /* objects of a cache in a lane */
+	GHOST_MAX_BATCH = 128, /* in one step */
 	GHOST_RING_ROOM = 128,
 	GHOST_SLOTS = 16384, /* client slots */
 };

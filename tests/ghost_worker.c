@@ -19,6 +19,8 @@
 
 #include "shm/atomic.h"
 
+enum { MAX_BULK = 64 };
+
 struct worker {
 	struct ghost *ghost;
 	struct ghost_lane *lane;
@@ -46,13 +48,20 @@ below(struct worker *w, uint32_t n)
 	return (uint32_t)((ghost_random(&w->random) >> 32) * n >> 32);
 }
 
-/* Objects of a bulk call: 1 to GHOST_MAX_BATCH, half of them the most. */
+/* Objects of a step: 1 to GHOST_MAX_BATCH, half of them the most. */
 static uint32_t
 batch(struct worker *w)
 {
 	uint32_t n = below(w, 2 * GHOST_MAX_BATCH) + 1;
 
 	return n < GHOST_MAX_BATCH ? n : GHOST_MAX_BATCH;
+}
+
+/* Of these, objects of one bulk call. */
+static uint32_t
+portion(uint32_t n_left)
+{
+	return n_left > MAX_BULK ? MAX_BULK : n_left;
 }
 
 /* A call, or a run of them, begins and ends. */
@@ -204,13 +213,14 @@ static void
 do_alloc(struct worker *w, uint32_t cache)
 {
 	uint32_t first = w->note.n_held[cache], n = room(w, cache, batch(w));
-	int r;
+	int r = 0;
 
 	if (n == 0)
 		return;
 	begin(w, GHOST_ALLOC, cache, first, n);
 	enter(w);
-	r = slabc_alloc_bulk(w->k[cache], n, &w->lane->held[cache][first]);
+	for (uint32_t done = 0; r == 0 && done < n; done += portion(n - done))
+		r = slabc_alloc_bulk(w->k[cache], portion(n - done), &w->lane->held[cache][first + done]);
 	leave(w);
 	if (r < 0)
 		fail(w, "slabc_alloc_bulk of %u: %s", n, slabc_last_error());
@@ -265,7 +275,8 @@ do_free(struct worker *w, uint32_t cache, uint32_t n)
 	begin(w, GHOST_FREE, cache, first, n);
 	errno = 0;
 	enter(w);
-	slabc_free_bulk(w->k[cache], n, &held[first]);
+	for (uint32_t done = 0; done < n; done += portion(n - done))
+		slabc_free_bulk(w->k[cache], portion(n - done), &held[first + done]);
 	leave(w);
 	if (errno)
 		fail(w, "slabc_free_bulk of %u: %s", n, slabc_last_error());
@@ -604,17 +615,17 @@ do_one(struct worker *w, bool is_draining)
 {
 	uint32_t choice = below(w, 100000), cache = below(w, GHOST_CACHES);
 
-	if (choice < 70000 && below(w, GHOST_MAX_HELD) >= w->note.n_held[cache])
+	if (choice < 68000 && below(w, GHOST_MAX_HELD) >= w->note.n_held[cache])
 		do_alloc(w, cache);
-	else if (choice < 70000)
+	else if (choice < 68000)
 		do_free(w, cache, batch(w));
-	else if (choice < 72000)
+	else if (choice < 70000)
 		do_alloc_each(w, cache, false);
-	else if (choice < 72500)
+	else if (choice < 70500)
 		do_alloc_each(w, cache, true);
-	else if (choice < 74000)
+	else if (choice < 72000)
 		do_free_each(w, cache);
-	else if (choice < 75000)
+	else if (choice < 73000)
 		do_share(w, cache);
 	else if (choice < 95000)
 		do_look(w, cache);

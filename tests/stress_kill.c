@@ -35,7 +35,7 @@
 
 enum {
 	WAIT_MS = 20000,    /* for anything: then the test has failed */
-	MAX_GAP_US = 90000, /* between a worker's start and the next kill */
+	MAX_GAP_US = 80000, /* between a worker's start and the next kill */
 	SAMPLE_US = 2000,
 	COMPARE_EVERY = 10, /* kills */
 	PROGRESS_EVERY = 50,
