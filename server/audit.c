@@ -106,11 +106,12 @@ static void
 look_into_sheaf(struct run *run, struct session *session, uint32_t slot)
 {
 	const struct sheaf *sheaf = session_sheaf(session, slot);
+	uint32_t capacity = atomic_read(&session->slots[slot].capacity);
 	/* order: SHEAF_SIZE acquire - pairs with sheaf_push() */
 	uint32_t size = atomic_read_acquire(&sheaf->size);
 
-	if (size > session->slots[slot].capacity)
-		size = session->slots[slot].capacity;
+	if (size > capacity)
+		size = capacity;
 	for (uint32_t i = 0; i < size; i++) {
 		struct slab_object o;
 		uint32_t owner;
@@ -131,8 +132,9 @@ look_into_sheaves(struct run *run)
 	for (struct session *session = run->arena->first_session; session; session = session->next) {
 		if (!session->map)
 			continue;
+		/* order: SLOTS acquire - pairs with session_slot_lend() */
 		for (uint32_t slot = 0; slot < atomic_read_acquire(&session->n_slots); slot++)
-			if (session->slots[slot].cache == run->cache->id)
+			if (atomic_read(&session->slots[slot].cache) == run->cache->id)
 				look_into_sheaf(run, session, slot);
 	}
 }
@@ -143,7 +145,7 @@ is_alive(const struct run *run, uint32_t owner)
 {
 	const struct session *session = owner <= LAYOUT_MAX_CLIENTS ? run->arena->sessions[owner] : NULL;
 
-	return session && session->state != SESSION_DYING;
+	return session && atomic_read(&session->state) != SESSION_DYING;
 }
 
 static uint64_t

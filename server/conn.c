@@ -68,7 +68,7 @@ end(struct conn *conn)
 		conn_free(conn);
 		return;
 	}
-	conn->session->state = SESSION_DETACHED;
+	atomic_write(&conn->session->state, SESSION_DETACHED);
 	log_info("client %u (pid %d) has closed its socket and still maps its session: kept until it ends", conn->session->id, conn->peer.pid);
 	event_add(conn->again, &again);
 }

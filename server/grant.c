@@ -252,7 +252,7 @@ for_each_session(struct session *mine, struct cache *cache, void (*visit)(struct
 	for (struct session *s = mine->arena->first_session; s; s = s->next) {
 		if (s == mine || s->is_readonly || pthread_mutex_trylock(&s->work) != 0)
 			continue;
-		if (s->map && s->state != SESSION_DYING)
+		if (s->map && atomic_read(&s->state) != SESSION_DYING)
 			visit(s, cache);
 		pthread_mutex_unlock(&s->work);
 	}

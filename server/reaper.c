@@ -69,7 +69,7 @@ walk_slab(struct walk *walk, uint32_t number)
 
 	if (!cache)
 		return;
-	node = &cache->nodes[slab->node % cache->n_nodes];
+	node = &cache->nodes[atomic_read(&slab->node) % cache->n_nodes];
 	if (walk->node != node || ++walk->n_held >= BATCH) {
 		walk_unlock(walk);
 		node_lock(node);
@@ -77,7 +77,7 @@ walk_slab(struct walk *walk, uint32_t number)
 		walk->n_held = 0;
 	}
 	/* What was read before the lock may be another slab by now: then its objects, new ones, do not name the dead. */
-	if (slab->cache != cache->id || slab->node != node->index)
+	if (atomic_read(&slab->cache) != cache->id || atomic_read(&slab->node) != node->index)
 		return;
 	n_objects = slab->n_objects;
 	/* An emptied slab may be retired in the midst of it; its last object was then the one. */
@@ -102,7 +102,7 @@ reaper_reap(struct session *session)
 
 	pthread_rwlock_rdlock(&arena->sessions_lock);
 	pthread_mutex_lock(&session->work);
-	session->state = SESSION_DYING;
+	atomic_write(&session->state, SESSION_DYING);
 	if (!session->is_readonly) {
 		if (MUTANT(WORDS_FIRST))
 			walk_words(&walk);

@@ -87,16 +87,15 @@ slab_new(struct arena *arena, struct cache *cache, unsigned node, uint32_t *slab
 	if (MUTANT(GENERATION_RESET))
 		memset(&arena->words[word], 0, n_objects * sizeof(uint32_t));
 	slab = &arena->slabs[number];
-	*slab = (struct slab){
-		.first_page = page,
-		.first_word = word,
-		.n_free = (uint16_t)n_objects,
-		.n_objects = (uint16_t)n_objects,
-		.order = (uint8_t)order,
-		.node = (uint8_t)node,
-	};
+	/* Walkers may look at a descriptor that was another slab's a moment ago. */
+	atomic_write(&slab->first_page, page);
+	atomic_write(&slab->first_word, word);
+	atomic_write(&slab->n_free, (uint16_t)n_objects);
+	atomic_write(&slab->n_objects, (uint16_t)n_objects);
+	atomic_write(&slab->order, (uint8_t)order);
+	atomic_write(&slab->node, (uint8_t)node);
 	for (uint32_t i = 0; i < n_objects; i += 16)
-		arena->bits[(word + i) / 16] = 0;
+		atomic_write(&arena->bits[(word + i) / 16], 0);
 	/* The descriptor is in use from here on: walkers look at cache first. */
 	atomic_write_release(&slab->cache, cache->id);
 	map_slab(arena, cache, number);
@@ -164,7 +163,7 @@ slab_find(const struct arena *arena, const struct cache *cache, uint32_t place, 
 enum slab_state
 slab_get(const struct arena *arena, uint32_t word)
 {
-	return (enum slab_state)(arena->bits[word / 16] >> (word % 16 * 2) & 3);
+	return (enum slab_state)(atomic_read(&arena->bits[word / 16]) >> (word % 16 * 2) & 3);
 }
 
 void

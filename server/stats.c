@@ -66,8 +66,9 @@ static uint32_t
 slot_entries(const struct session *session, uint32_t slot)
 {
 	uint32_t size = atomic_read(&session_sheaf(session, slot)->size);
+	uint32_t capacity = atomic_read(&session->slots[slot].capacity);
 
-	return size < session->slots[slot].capacity ? size : session->slots[slot].capacity;
+	return size < capacity ? size : capacity;
 }
 
 static void
@@ -171,8 +172,8 @@ count_named(struct arena *arena, uint32_t client, bool is_alive, struct proto_cl
 		const struct slab *slab = &arena->slabs[number];
 		struct cache *k = arena_cache(arena, atomic_read_acquire(&slab->cache));
 
-		for (uint32_t i = 0; k && i < slab->n_objects; i++) {
-			uint32_t word = slab->first_word + i;
+		for (uint32_t i = 0; k && i < atomic_read(&slab->n_objects); i++) {
+			uint32_t word = atomic_read(&slab->first_word) + i;
 
 			if (word_owner(atomic_read(&arena->words[word])) != client || slab_get(arena, word) != SLAB_OUT)
 				continue;
@@ -219,7 +220,7 @@ describe(struct arena *arena, struct session *session, struct proto_clients_repl
 	reply->pid = (uint32_t)session->pid;
 	reply->uid = session->uid;
 	reply->gid = session->gid;
-	snprintf(reply->state, sizeof reply->state, "%s", states[session->state]);
+	snprintf(reply->state, sizeof reply->state, "%s", states[atomic_read(&session->state)]);
 	snprintf(reply->label, sizeof reply->label, "%s", session->label);
 	reply->flags = session->is_readonly;
 	reply->n_faults = atomic_read(&session->n_faults);
