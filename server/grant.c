@@ -298,31 +298,47 @@ struct lending {
 	int r; /* why carving failed last */
 };
 
-/* From what is resident on the node: size is in and out. */
+/* Objects of the barn's oldest sheaf, up to want; the rest go to their slabs. list_lock held. */
+static uint32_t
+open_barn_sheaf(struct lending *l, struct node *node, uint32_t *places, uint32_t want, struct node_discard *discard)
+{
+	struct arena *arena = l->session->arena;
+	struct node_sheaf *barn = node_barn_get(node);
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; barn && i < barn->size; i++) {
+		struct slab_object o;
+
+		/* Slabs with BARN objects stay on the map. */
+		if (!slab_find(arena, l->cache, barn->place[i], &o))
+			continue;
+		if (n == want) {
+			node_put_free(arena, node, o.slab, o.word, discard);
+			continue;
+		}
+		slab_set(arena, o.word, SLAB_OUT);
+		STEP(GRANT_MARKED);
+		places[n++] = barn->place[i];
+	}
+	free(barn);
+	return n;
+}
+
+/* From what is resident on the node: size is in and out.  A whole sheaf as it is, else from the slabs; sheaves are opened rather than slabs carved. */
 static void
 fill_resident(struct lending *l, struct node *node, struct sheaf *sheaf, uint32_t *size)
 {
 	struct arena *arena = l->session->arena;
-	uint32_t places[LAYOUT_MAX_SHEAF], n = 0;
-	struct node_sheaf *barn = NULL;
+	uint32_t places[LAYOUT_MAX_SHEAF], n = 0, want = l->capacity - *size;
+	struct node_discard discard = {0};
 
 	node_lock(node);
 	if (*size == 0 && l->capacity == l->cache->capacity)
-		barn = node_barn_get(node);
-	if (barn) {
-		for (uint32_t i = 0; i < barn->size; i++) {
-			struct slab_object o;
-
-			/* Slabs with BARN objects stay on the map. */
-			if (!slab_find(arena, l->cache, barn->place[i], &o))
-				continue;
-			slab_set(arena, o.word, SLAB_OUT);
-			STEP(GRANT_MARKED);
-			places[n++] = barn->place[i];
-		}
-	} else {
-		n = node_take_free(arena, node, places, l->capacity - *size);
-	}
+		n = open_barn_sheaf(l, node, places, want, &discard);
+	if (n == 0)
+		n = node_take_free(arena, node, places, want);
+	while (n < want && node->first_full)
+		n += open_barn_sheaf(l, node, places + n, want - n, &discard);
 	/* Popped from the end: the lowest place comes out first. */
 	for (uint32_t i = 0; i < n; i++)
 		atomic_write(&sheaf->entry[*size + i], places[n - 1 - i]);
@@ -334,7 +350,7 @@ fill_resident(struct lending *l, struct node *node, struct sheaf *sheaf, uint32_
 	if (n && *size == n)
 		node->n_sheaves_granted++;
 	node_unlock(node);
-	free(barn);
+	node_discard(arena, &discard);
 }
 
 /* Carves one slab on the nearest node that has memory. */

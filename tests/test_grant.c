@@ -680,6 +680,36 @@ test_full_arena_and_relief(void)
 	world_deinit(&w);
 }
 
+/* What lies in the node barn serves prefills of any size too: nothing is carved while enough is idle. */
+static void
+test_prefill_opens_the_barn(void)
+{
+	const struct cache_options options = {.name = "k", .size = 64};
+	int32_t slots[20];
+	struct grant grant;
+	uint64_t n_objects;
+	struct world w;
+	struct cache *k;
+
+	world_init(&w, 64 << 20, ARENA_PROFILE_DEFAULT);
+	k = open_cache(&w, &options);
+	for (int i = 0; i < 20; i++) {
+		CU_ASSERT_EQUAL(refill(&w, 0, k, 1, 0, &grant), 0);
+		slots[i] = take_full(&w, 0, k);
+		CU_ASSERT_FATAL(slots[i] >= 0);
+	}
+	for (int i = 0; i < 20; i++)
+		give_back(&w, 0, k, slots[i], true);
+	CU_ASSERT_EQUAL(k->nodes[0].n_full, 20);
+	n_objects = k->nodes[0].n_objects;
+	for (int i = 0; i < 20; i++) {
+		CU_ASSERT_EQUAL(refill(&w, 1, k, 1, 45, &grant), 0);
+		CU_ASSERT_EQUAL(grant.n_objects, 45);
+	}
+	CU_ASSERT_EQUAL(k->nodes[0].n_objects, n_objects);
+	world_deinit(&w);
+}
+
 /* A prefill that could be had by calling the idle in is had, also where a part of it lies free. */
 static void
 test_prefill_calls_the_idle_in(void)
@@ -753,6 +783,7 @@ test_grant_suite(void)
 	CU_ADD_TEST(suite, test_match_rules);
 	CU_ADD_TEST(suite, test_cache_limit);
 	CU_ADD_TEST(suite, test_full_arena_and_relief);
+	CU_ADD_TEST(suite, test_prefill_opens_the_barn);
 	CU_ADD_TEST(suite, test_prefill_calls_the_idle_in);
 	CU_ADD_TEST(suite, test_slots_are_bounded);
 	return suite;
