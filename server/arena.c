@@ -40,7 +40,7 @@ static void
 note_shortage(struct arena_segment *s, int r)
 {
 	struct arena *arena = s->arena;
-	char note[sizeof arena->page_note];
+	char note[sizeof arena->page_note] = "";
 
 	if (s->kind == LAYOUT_PAGES_HUGE)
 		snprintf(note, sizeof note, "wanted 2 MiB pages on node %u, got %s: %s; raise vm.nr_hugepages, or choose --page-kind=4k",
@@ -62,15 +62,16 @@ commit_unit(void *ctx, uint32_t first, uint32_t n)
 {
 	struct arena_segment *s = ctx;
 	struct arena *arena = s->arena;
-	uint64_t bytes = (uint64_t)n * LAYOUT_PAGE_BYTES;
+	uint64_t bytes = (uint64_t)n * LAYOUT_PAGE_BYTES, committed = atomic_read(&arena->committed_bytes);
 	struct segment_extent extent = extent_of(s, first, n);
 	uint32_t n_misplaced = 0;
 	int r;
 
-	if (atomic_add(&arena->committed_bytes, bytes) + bytes > arena->options.limit_bytes) {
-		atomic_add(&arena->committed_bytes, -bytes);
-		return -ENOSPC;
-	}
+	/* Added only if it fits: a try that fails must not make another segment's fail. */
+	do {
+		if (committed + bytes > arena->options.limit_bytes)
+			return -ENOSPC;
+	} while (!atomic_cas(&arena->committed_bytes, &committed, committed + bytes));
 	r = segment_commit(&extent, topology_bind_node(&arena->topology, s->node), &n_misplaced);
 	if (r < 0) {
 		atomic_add(&arena->committed_bytes, -bytes);
@@ -280,6 +281,7 @@ show_arena(struct arena *arena)
 int
 arena_new(struct arena **arenap, const struct arena_options *options, char *why, size_t why_size)
 {
+	pthread_rwlockattr_t attr;
 	struct arena *arena;
 	int r;
 
@@ -296,7 +298,11 @@ arena_new(struct arena **arenap, const struct arena_options *options, char *why,
 	arena->next_client = 1;
 	pthread_mutex_init(&arena->ledger_lock, NULL);
 	pthread_mutex_init(&arena->registry_lock, NULL);
-	pthread_rwlock_init(&arena->sessions_lock, NULL);
+	/* Attaching and reaping must not starve behind refills. */
+	pthread_rwlockattr_init(&attr);
+	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	pthread_rwlock_init(&arena->sessions_lock, &attr);
+	pthread_rwlockattr_destroy(&attr);
 	if (options->reserve_bytes > arena->options.limit_bytes) {
 		snprintf(why, why_size, "reserve %llu is above arena-size %llu", (unsigned long long)options->reserve_bytes,
 			(unsigned long long)arena->options.limit_bytes);

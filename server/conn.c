@@ -99,6 +99,16 @@ on_again(evutil_socket_t fd, short what, void *ctx)
 		event_add(conn->again, &again);
 }
 
+/* Told at each power of two: nobody shall fill the log. */
+static void
+note_bad_packet(const struct conn *conn, const char *what)
+{
+	uint64_t n = atomic_add(&conn->loop->slabd->n_bad_packets, 1) + 1;
+
+	if ((n & (n - 1)) == 0)
+		log_warning("pid %d, uid %u: %s; %llu bad packets in all", conn->peer.pid, conn->peer.uid, what, (unsigned long long)n);
+}
+
 static void
 on_readable(evutil_socket_t fd, short what, void *ctx)
 {
@@ -113,12 +123,10 @@ on_readable(evutil_socket_t fd, short what, void *ctx)
 			return;
 		if (n > 0 && request_handle(conn, packet, (size_t)n) == 0)
 			continue;
-		if (n == -EMSGSIZE || n == -EMFILE || n > 0) {
-			atomic_add(&conn->loop->slabd->n_bad_packets, 1);
-			log_warning("pid %d, uid %u: %s", conn->peer.pid, conn->peer.uid,
+		if (n == -EMSGSIZE || n == -EMFILE || n > 0)
+			note_bad_packet(conn,
 				n > 0 ? "a packet that is none of the protocol's; the connection is closed" :
 					"a packet too long, or with descriptors nobody asked for; it is ignored");
-		}
 		if (n == -EMSGSIZE || n == -EMFILE)
 			continue;
 		end(conn);
@@ -149,10 +157,10 @@ conn_send(struct conn *conn, const void *buf, size_t n, const int *fds, unsigned
 {
 	int r = channel_send(conn->fd, buf, n, fds, n_fds, MSG_DONTWAIT);
 
-	/* Only a peer that asks and does not read gets here; one with descriptors to come has lost its session then, and is told by the end. */
-	if (r != -EAGAIN)
+	if (r == 0)
 		return;
-	if (n_fds || !(conn->pending = realloc(conn->pending, n))) {
+	/* A peer that asks and does not read waits; what cannot be sent at all, descriptors included, is told by the connection's end. */
+	if (r != -EAGAIN || n_fds || !(conn->pending = realloc(conn->pending, n))) {
 		shutdown(conn->fd, SHUT_RDWR);
 		return;
 	}
@@ -187,13 +195,16 @@ conn_watch_death(struct conn *conn, uint64_t nonce)
 	if (conn->loop->slabd->options.is_old_kernel) {
 		if (conn->sender.pid != conn->peer.pid || nonce != conn->nonce)
 			return -EPERM;
-	} else if (getsockopt(conn->fd, SOL_SOCKET, CONN_SO_PEERPIDFD, &conn->pidfd, &length) < 0) {
+	} else if (conn->pidfd < 0 && getsockopt(conn->fd, SOL_SOCKET, CONN_SO_PEERPIDFD, &conn->pidfd, &length) < 0) {
 		return -errno;
 	}
 	conn->died = event_new(conn->loop->base, conn->pidfd, EV_READ, on_died, conn);
-	if (!conn->died || event_add(conn->died, NULL) < 0)
-		return -ENOMEM;
-	return 0;
+	if (conn->died && event_add(conn->died, NULL) == 0)
+		return 0;
+	if (conn->died)
+		event_free(conn->died);
+	conn->died = NULL;
+	return -ENOMEM;
 }
 
 void
@@ -201,7 +212,6 @@ conn_new(struct loop *loop, int fd)
 {
 	struct conn *conn = calloc(1, sizeof *conn);
 	socklen_t length = sizeof conn->peer;
-	int on = 1;
 
 	if (!conn) {
 		close(fd);
@@ -220,8 +230,7 @@ conn_new(struct loop *loop, int fd)
 	loop->conns = conn;
 	atomic_add(&loop->n_conns, 1);
 	if (!conn->readable || !conn->writable || !conn->again || event_add(conn->readable, NULL) < 0 ||
-	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &conn->peer, &length) < 0 ||
-	    (loop->slabd->options.is_old_kernel && setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0))
+	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &conn->peer, &length) < 0)
 		conn_free(conn);
 }
 

@@ -4,11 +4,15 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "shm/barn.h"
 
 /* Fresh objects a refill may carve: this share of what the cache has, but so many sheaves at least (speed-notes.md, 4.2). */
 enum { CARVE_SHARE = 64, CARVE_MIN_SHEAVES = 2, MAX_SHEAVES = 256 };
+
+/* Compare-and-swaps on one word that may be lost to a client that does not stop writing it. */
+enum { MAX_LOST = 64 };
 
 /* Empty sheaves that stay on a client's list. */
 enum { MAX_EMPTY = 256 };
@@ -48,16 +52,16 @@ take_clear_word(struct take *t, uint32_t *word)
 {
 	uint32_t w = atomic_read(word);
 
-	do {
+	for (int tries = 0; tries < MAX_LOST; tries++) {
 		uint32_t owner = word_owner(w);
 
 		if (owner != 0 && owner != t->session->client && !MUTANT(NO_WORD_CHECK))
 			return false;
 		STEP(TAKE_CHECKED);
-		if (!(w & WORD_LOW_MASK) || MUTANT(WORD_LEFT))
+		if (!(w & WORD_LOW_MASK) || MUTANT(WORD_LEFT) || atomic_cas(word, &w, word_cleared(w)))
 			return true;
-	} while (!atomic_cas(word, &w, word_cleared(w)));
-	return true;
+	}
+	return false;
 }
 
 static void
@@ -293,6 +297,7 @@ struct lending {
 	const uint8_t *nodes; /* near to far */
 	uint64_t fresh;       /* objects that may still be carved */
 	bool is_all_or_none;  /* a sheaf that is not full is of no use */
+	uint32_t n_granted;   /* sheaves so far: for more than the first nobody else's are called in */
 	bool has_looked;      /* at all sessions' returns */
 	bool has_relieved;
 	int r; /* why carving failed last */
@@ -324,15 +329,20 @@ open_barn_sheaf(struct lending *l, struct node *node, uint32_t *places, uint32_t
 	return n;
 }
 
-/* From what is resident on the node: size is in and out.  A whole sheaf as it is, else from the slabs; sheaves are opened rather than slabs carved. */
+/*
+ * From what is resident on the node: size is in and out.  A whole sheaf as it is, else from the slabs; sheaves are opened rather than slabs
+ * carved.  fresh: a slab just carved (0: none); it joins in the same hold, so that nobody else takes it first.
+ */
 static void
-fill_resident(struct lending *l, struct node *node, struct sheaf *sheaf, uint32_t *size)
+fill_resident(struct lending *l, struct node *node, uint32_t fresh, struct sheaf *sheaf, uint32_t *size)
 {
 	struct arena *arena = l->session->arena;
 	uint32_t places[LAYOUT_MAX_SHEAF], n = 0, want = l->capacity - *size;
 	struct node_discard discard = {0};
 
 	node_lock(node);
+	if (fresh)
+		node_add_slab(arena, node, fresh);
 	if (*size == 0 && l->capacity == l->cache->capacity)
 		n = open_barn_sheaf(l, node, places, want, &discard);
 	if (n == 0)
@@ -353,8 +363,8 @@ fill_resident(struct lending *l, struct node *node, struct sheaf *sheaf, uint32_
 	node_discard(arena, &discard);
 }
 
-/* Carves one slab on the nearest node that has memory. */
-static bool
+/* Carves one slab on the nearest node that has memory; 0: there is none. */
+static uint32_t
 carve(struct lending *l, struct node **nodep)
 {
 	struct arena *arena = l->session->arena;
@@ -367,13 +377,10 @@ carve(struct lending *l, struct node **nodep)
 		if (l->r < 0)
 			continue;
 		l->fresh -= arena->slabs[slab].n_objects < l->fresh ? arena->slabs[slab].n_objects : l->fresh;
-		node_lock(node);
-		node_add_slab(arena, node, slab);
-		node_unlock(node);
 		*nodep = node;
-		return true;
+		return slab;
 	}
-	return false;
+	return 0;
 }
 
 /* Objects for one slot, up to its capacity. Returns how many. */
@@ -382,28 +389,28 @@ fill(struct lending *l, uint32_t slot)
 {
 	struct sheaf *sheaf = session_sheaf(l->session, slot);
 	struct node *node = &l->cache->nodes[l->nodes[0]];
-	uint32_t size = 0;
+	uint32_t size = 0, fresh;
 
 	if (atomic_read(&sheaf->size) != 0)
 		grant_take_back(l->session, slot, false);
 	/* Touched here, so that no page fault falls under the lock. */
 	atomic_write(&sheaf->size, 0);
-	fill_resident(l, node, sheaf, &size);
+	fill_resident(l, node, 0, sheaf, &size);
 	while (size < l->capacity) {
 		if (!l->has_looked) {
 			l->has_looked = true;
 			for_each_session(l->session, l->cache, grant_flush);
-			fill_resident(l, node, sheaf, &size);
-		} else if (l->fresh && carve(l, &node)) {
-			fill_resident(l, node, sheaf, &size);
-		} else if ((size > 0 && !l->is_all_or_none) || l->r == 0) {
+			fill_resident(l, node, 0, sheaf, &size);
+		} else if (l->fresh && (fresh = carve(l, &node)) != 0) {
+			fill_resident(l, node, fresh, sheaf, &size);
+		} else if ((size > 0 && !l->is_all_or_none) || l->r == 0 || l->n_granted) {
 			break; /* a part of a sheaf, or fewer sheaves, rather than more memory */
 		} else if (!l->has_relieved) {
 			l->has_relieved = true;
 			relieve(l->session);
 			l->fresh = l->fresh ? l->fresh : l->capacity;
 			for (unsigned i = 0; i < l->cache->n_nodes && size < l->capacity; i++)
-				fill_resident(l, &l->cache->nodes[l->nodes[i]], sheaf, &size);
+				fill_resident(l, &l->cache->nodes[l->nodes[i]], 0, sheaf, &size);
 		} else {
 			break;
 		}
@@ -425,12 +432,16 @@ static int
 explain_shortage(const struct lending *l, char *why, size_t why_size)
 {
 	struct arena *arena = l->session->arena;
+	char note[sizeof arena->page_note];
 
+	pthread_mutex_lock(&arena->ledger_lock);
+	memcpy(note, arena->page_note, sizeof note);
+	pthread_mutex_unlock(&arena->ledger_lock);
 	if (l->r == -ENOSPC)
 		snprintf(why, why_size, "arena '%s' is full: its limit is %llu bytes (--arena-size)", arena->name,
 			(unsigned long long)arena->options.limit_bytes);
 	else
-		snprintf(why, why_size, "no memory for cache '%s': %s", l->cache->name, arena->page_note[0] ? arena->page_note : "the word table is full");
+		snprintf(why, why_size, "no memory for cache '%s': %s", l->cache->name, l->r == -EOVERFLOW ? "the word table is full" : note);
 	return -ENOMEM;
 }
 
@@ -500,7 +511,7 @@ grant_refill(struct session *session, struct cache *cache, const struct grant_re
 			break;
 		}
 		hand_out(session, cache, (uint32_t)slot, to_app, false);
-		grant->n_sheaves++;
+		l.n_granted = ++grant->n_sheaves;
 		grant->n_objects += n;
 		grant->slot = (uint32_t)slot;
 	} while (grant->n_sheaves < want && !to_app);

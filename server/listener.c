@@ -23,6 +23,7 @@ struct listener {
 	int fd;
 	int lock_fd;
 	char *path; /* NULL: systemd's */
+	bool is_bound;
 	struct event *readable;
 	struct event *resume;
 };
@@ -69,8 +70,11 @@ take_lock(struct listener *listener, char *why, size_t why_size)
 	snprintf(path, sizeof path, "%s.lock", listener->path);
 	listener->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (listener->lock_fd < 0) {
-		snprintf(why, why_size, "%s: %s", path, strerror(errno));
-		return -errno;
+		int r = -errno;
+
+		snprintf(why, why_size, "no socket at %s: %s%s", listener->path, strerror(-r),
+			r == -ENOENT ? " (its folder must be there; systemd's RuntimeDirectory= makes it)" : "");
+		return r;
 	}
 	if (flock(listener->lock_fd, LOCK_EX | LOCK_NB) < 0) {
 		snprintf(why, why_size, "another slabd has %s (its lock %s.lock is taken); stop it, or choose another --socket", listener->path,
@@ -95,8 +99,9 @@ clear_path(const char *path, const struct sockaddr_un *address, char *why, size_
 	}
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0) {
-		snprintf(why, why_size, "no socket: %s", strerror(errno));
-		return -errno;
+		r = -errno;
+		snprintf(why, why_size, "no socket: %s", strerror(-r));
+		return r;
 	}
 	r = connect(fd, (const struct sockaddr *)address, sizeof *address) < 0 ? errno : 0;
 	close(fd);
@@ -106,8 +111,9 @@ clear_path(const char *path, const struct sockaddr_un *address, char *why, size_
 	}
 	log_notice("%s was left behind by a dead slabd: taken over", path);
 	if (unlink(path) < 0) {
-		snprintf(why, why_size, "%s: %s", path, strerror(errno));
-		return -errno;
+		r = -errno;
+		snprintf(why, why_size, "%s: %s", path, strerror(-r));
+		return r;
 	}
 	return 0;
 }
@@ -136,11 +142,12 @@ listen_at(struct listener *listener, const char *path, char *why, size_t why_siz
 		return r;
 	}
 	listener->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	mask = umask(0007);
-	r = listener->fd < 0 || bind(listener->fd, (struct sockaddr *)&address, sizeof address) < 0 || listen(listener->fd, SOMAXCONN) < 0 ?
-		-errno :
-		0;
+	mask = umask(0117);
+	r = listener->fd < 0 || bind(listener->fd, (struct sockaddr *)&address, sizeof address) < 0 ? -errno : 0;
 	umask(mask);
+	listener->is_bound = r == 0;
+	if (r == 0 && listen(listener->fd, SOMAXCONN) < 0)
+		r = -errno;
 	if (r < 0)
 		snprintf(why, why_size, "%s: %s", path, strerror(-r));
 	return r;
@@ -150,7 +157,7 @@ int
 listener_new(struct listener **listenerp, struct slabd *slabd, const char *path, char *why, size_t why_size)
 {
 	struct listener *listener = calloc(1, sizeof *listener);
-	int n = sd_listen_fds(1), r = 0;
+	int n = sd_listen_fds(1), r = 0, on = 1;
 
 	if (!listener)
 		return -ENOMEM;
@@ -165,6 +172,9 @@ listener_new(struct listener **listenerp, struct slabd *slabd, const char *path,
 	} else {
 		r = listen_at(listener, path, why, why_size);
 	}
+	/* Here, so that no packet of an accepted connection comes without it. */
+	if (r == 0 && slabd->options.is_old_kernel && setsockopt(listener->fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0)
+		r = -errno;
 	if (r == 0) {
 		listener->readable = event_new(slabd->loops[0].base, listener->fd, EV_READ | EV_PERSIST, on_readable, listener);
 		listener->resume = evtimer_new(slabd->loops[0].base, on_resume, listener);
@@ -188,7 +198,7 @@ listener_free(struct listener *listener)
 		event_free(listener->readable);
 	if (listener->resume)
 		event_free(listener->resume);
-	if (listener->path && listener->fd >= 0)
+	if (listener->is_bound)
 		unlink(listener->path);
 	if (listener->fd >= 0)
 		close(listener->fd);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* slabd: reads its settings, serves in the foreground, and is the only file that exits. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,8 @@ main(int argc, char **argv)
 	char why[512];
 	int r;
 
+	/* A log that nobody reads any more must not end slabd. */
+	signal(SIGPIPE, SIG_IGN);
 	config_init(&config);
 	r = config_parse(&config, argc, argv, why, sizeof why);
 	if (r == CONFIG_E_HELP || r == CONFIG_E_VERSION) {

@@ -171,6 +171,7 @@ discard_slab(struct arena *arena, struct node *node, uint32_t number, struct nod
 	slab_retire(arena, number);
 	slab->next = discard->first;
 	discard->first = number;
+	discard->cache = node->cache;
 }
 
 void
@@ -194,7 +195,7 @@ node_discard(struct arena *arena, struct node_discard *discard)
 		uint32_t number = discard->first;
 
 		discard->first = arena->slabs[number].next;
-		slab_free(arena, number);
+		slab_free(arena, discard->cache, number);
 	}
 }
 

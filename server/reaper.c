@@ -7,6 +7,9 @@
 /* Slabs walked in one hold of a list_lock: others' refills wait no longer than this takes. */
 enum { BATCH = 64 };
 
+/* Compare-and-swaps on one word that may be lost. */
+enum { MAX_LOST = 64 };
+
 struct walk {
 	struct session *session;
 	struct node *node; /* whose lock is held; NULL: none */
@@ -33,7 +36,12 @@ walk_word(struct walk *walk, uint32_t number, uint32_t i)
 	uint32_t w = atomic_read(word);
 	bool frees;
 
-	while (word_owner(w) == walk->session->client && slab_get(arena, index) == SLAB_OUT) {
+	/* A client that writes others' words can make it fail again and again: then the object stays an orphan. */
+	for (int tries = 0; word_owner(w) == walk->session->client && slab_get(arena, index) == SLAB_OUT; tries++) {
+		if (tries == MAX_LOST) {
+			walk->n_kept++;
+			return;
+		}
 		frees = word_state(w) == WORD_CLOSING || walk->node->cache->flags & LAYOUT_CACHE_RECLAIM;
 		STEP(RECLAIM_READ);
 		if (MUTANT(PLAIN_RECLAIM))

@@ -103,14 +103,15 @@ slab_new(struct arena *arena, struct cache *cache, unsigned node, uint32_t *slab
 	return 0;
 no_words:
 	arena_pages_free(arena, page, order);
-	return -ENOMEM;
+	return -EOVERFLOW;
 }
 
 void
 slab_retire(struct arena *arena, uint32_t number)
 {
-	const struct slab *slab = &arena->slabs[number];
+	struct slab *slab = &arena->slabs[number];
 
+	atomic_write(&slab->cache, 0);
 	for (uint32_t i = 0; i < 1u << slab->order; i++) {
 		struct layout_page *page = &arena->page_map[slab->first_page + i];
 
@@ -123,14 +124,12 @@ slab_retire(struct arena *arena, uint32_t number)
 }
 
 void
-slab_free(struct arena *arena, uint32_t number)
+slab_free(struct arena *arena, const struct cache *cache, uint32_t number)
 {
 	struct slab *slab = &arena->slabs[number];
-	const struct cache *cache = arena_cache(arena, slab->cache);
 	uint32_t page = slab->first_page, word = slab->first_word;
 	unsigned order = slab->order;
 
-	atomic_write_release(&slab->cache, 0);
 	pthread_mutex_lock(&arena->ledger_lock);
 	slab->next = arena->free_slab;
 	arena->free_slab = number;
