@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "server/cache.h"
@@ -296,6 +296,8 @@ arena_new(struct arena **arenap, const struct arena_options *options, char *why,
 	arena->options.name = arena->name;
 	arena->fd = arena->fd_readonly = arena->words_fd = arena->words_fd_readonly = arena->ledger_fd = -1;
 	arena->next_client = 1;
+	if (getrandom(&arena->first_generation, sizeof arena->first_generation, 0) < 0)
+		arena->first_generation = (uint32_t)getpid();
 	pthread_mutex_init(&arena->ledger_lock, NULL);
 	pthread_mutex_init(&arena->registry_lock, NULL);
 	/* Attaching and reaping must not starve behind refills. */
@@ -359,6 +361,7 @@ arena_free(struct arena *arena)
 	if (arena->words_runs.blocks)
 		words_deinit(&arena->words_runs);
 	topology_deinit(&arena->topology);
+	free(arena->census);
 	pthread_mutex_destroy(&arena->ledger_lock);
 	pthread_mutex_destroy(&arena->registry_lock);
 	pthread_rwlock_destroy(&arena->sessions_lock);

@@ -78,6 +78,9 @@ struct arena {
 	uint32_t max_slabs;
 	uint32_t free_slab;
 	struct words words_runs;
+	/* Words below this have been given the arena's first generation; under ledger_lock. */
+	uint64_t n_seeded;
+	uint32_t first_generation;
 
 	pthread_mutex_t registry_lock;
 	struct cache *caches[LAYOUT_MAX_CACHES]; /* atomic: set once, by id */
@@ -93,6 +96,7 @@ struct arena {
 	uint32_t incarnations[LAYOUT_MAX_CLIENTS + 1];
 	uint8_t named[LAYOUT_MAX_CLIENTS + 1]; /* words may still name the dead session of this slot */
 	unsigned n_named;
+	struct stats_census *census; /* of the last walk (stats.c); under registry_lock */
 };
 
 /* Makes the arena's segments and commits its reserve.  0, or a negative errno with a sentence in why. */

@@ -144,6 +144,8 @@ need_writable(struct request *q)
 		REFUSE(q, PROTO_STATUS_STATE, "attach to an arena first");
 	if (q->conn->session->is_readonly)
 		REFUSE(q, PROTO_STATUS_ACCESS, "the session is read-only");
+	if (!q->conn->session->map)
+		REFUSE(q, PROTO_STATUS_IO, "slabd has no memory to map the session");
 	return PROTO_STATUS_OK;
 }
 
@@ -266,9 +268,9 @@ request_fault(struct request *q)
 
 	if (!q->conn->session)
 		REFUSE(q, PROTO_STATUS_STATE, "attach to an arena first");
-	snprintf(what, sizeof what, "%s, cache '%s', place %llu", kinds[in->kind < 5 ? in->kind : 0], cache ? cache->name : "?",
-		(unsigned long long)in->place);
-	session_fault(q->conn->session, what);
+	snprintf(what, sizeof what, "%s, cache '%s', at byte %llu of the arena; %llu of the kind", kinds[in->kind < 5 ? in->kind : 0],
+		cache ? cache->name : "?", (unsigned long long)in->place, (unsigned long long)in->n);
+	session_report(q->conn->session, what);
 	return PROTO_STATUS_OK;
 }
 
@@ -365,8 +367,10 @@ request_handle(struct conn *conn, const void *packet, size_t n)
 			length = proto_pack_reply(buf, sizeof buf, op, id, &q.out);
 		else
 			length = proto_pack_error(buf, sizeof buf, id, status, q.why);
-		if (length > 0)
-			conn_send(conn, buf, (size_t)length, q.fds, q.n_fds);
+		/* A reply that does not fit its own table's limits: the peer shall not wait for it. */
+		if (length < 0)
+			return -EBADMSG;
+		conn_send(conn, buf, (size_t)length, q.fds, q.n_fds);
 	}
 	return r < 0 ? r : 0;
 }

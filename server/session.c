@@ -15,10 +15,18 @@
 /* So many dead may be named by words; of more, the words are rewritten to ORPHAN. */
 enum { MAX_NAMED = 4096 };
 
+/* Reports logged for one session. */
+enum { MAX_REPORTS = 256 };
+
+/* Compare-and-swaps on one word that may be lost. */
+enum { MAX_LOST = 64 };
+
 /* sessions_lock held for writing. Words that name this slot's dead no longer name it: the slot may be used again. */
 static void
 forget_name(struct arena *arena, uint32_t client)
 {
+	bool is_left = false;
+
 	for (uint32_t number = 1; number <= atomic_read_acquire(&arena->n_slabs); number++) {
 		const struct slab *slab = &arena->slabs[number];
 
@@ -28,10 +36,14 @@ forget_name(struct arena *arena, uint32_t client)
 			uint32_t *word = &arena->words[slab->first_word + i];
 			uint32_t w = atomic_read(word);
 
-			while (word_owner(w) == client && !atomic_cas(word, &w, word_with(w, WORD_ORPHAN, word_state(w))))
-				continue;
+			for (int tries = 0; word_owner(w) == client && tries < MAX_LOST; tries++)
+				if (atomic_cas(word, &w, word_with(w, WORD_ORPHAN, word_state(w))))
+					break;
+			is_left = is_left || word_owner(atomic_read(word)) == client;
 		}
 	}
+	if (is_left)
+		return;
 	arena->named[client] = 0;
 	arena->n_named--;
 }
@@ -60,7 +72,6 @@ take_client(struct arena *arena)
 static int
 make_segment(struct session *session)
 {
-	struct layout_session *head;
 	int r;
 
 	session->fd = segment_create("slabd:session", LAYOUT_SESSION_BYTES, LAYOUT_PAGES_4K, 0);
@@ -73,10 +84,7 @@ make_segment(struct session *session)
 	if (!session->slots)
 		return -ENOMEM;
 	session->end_off = LAYOUT_SESSION_SHEAVES_OFF;
-	head = session_head(session);
-	head->hash = layout_hash;
-	head->client = session->client;
-	head->incarnation = session->id >> 14;
+	session_head(session)->hash = layout_hash;
 	return 0;
 }
 
@@ -90,6 +98,27 @@ session_free(struct session *session)
 	free(session->slots);
 	pthread_mutex_destroy(&session->work);
 	free(session);
+}
+
+/* sessions_lock held for writing. */
+static void
+enter(struct session *session)
+{
+	struct arena *arena = session->arena;
+
+	session->id = session->client | ++arena->incarnations[session->client] << 14;
+	if (session->map) {
+		session_head(session)->client = session->client;
+		session_head(session)->incarnation = session->id >> 14;
+	}
+	arena->sessions[session->client] = session;
+	session->next = arena->first_session;
+	session->prevp = &arena->first_session;
+	if (session->next)
+		session->next->prevp = &session->next;
+	arena->first_session = session;
+	arena->n_sessions++;
+	arena->n_sessions_ever++;
 }
 
 int
@@ -111,29 +140,21 @@ session_new(struct session **sessionp, struct arena *arena, const struct session
 	snprintf(session->label, sizeof session->label, "%s", who->label);
 	pthread_mutex_init(&session->work, NULL);
 
+	if (!who->is_readonly)
+		r = make_segment(session);
+	if (r < 0) {
+		snprintf(why, why_size, "no session segment: %s", strerror(-r));
+		session_free(session);
+		return r;
+	}
 	pthread_rwlock_wrlock(&arena->sessions_lock);
 	session->client = take_client(arena);
-	if (session->client) {
-		session->id = session->client | ++arena->incarnations[session->client] << 14;
-		if (!who->is_readonly)
-			r = make_segment(session);
-		if (r == 0) {
-			arena->sessions[session->client] = session;
-			session->next = arena->first_session;
-			session->prevp = &arena->first_session;
-			if (session->next)
-				session->next->prevp = &session->next;
-			arena->first_session = session;
-			arena->n_sessions++;
-			arena->n_sessions_ever++;
-		}
-	}
+	if (session->client)
+		enter(session);
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	if (!session->client) {
 		snprintf(why, why_size, "arena '%s' has its %d clients", arena->name, LAYOUT_MAX_CLIENTS);
 		r = -EUSERS;
-	} else if (r < 0) {
-		snprintf(why, why_size, "no session segment: %s", strerror(-r));
 	}
 	if (r < 0) {
 		session_free(session);
@@ -184,20 +205,26 @@ bool
 session_is_mapped_by_client(struct session *session)
 {
 	struct arena *arena = session->arena;
-	bool is_mapped;
-	void *map;
+	bool is_mapped = true;
+	void *map = NULL;
+	int r = 0;
 
 	if (session->fd < 0)
 		return false;
 	pthread_rwlock_wrlock(&arena->sessions_lock);
 	if (session->map)
 		segment_unmap(session->map, LAYOUT_SESSION_BYTES);
-	is_mapped = segment_writer_exists(session->fd) != 0 &&
-		    segment_map(session->fd, LAYOUT_SESSION_BYTES, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE, NULL, &map) == 0;
+	if (segment_writer_exists(session->fd) != 0)
+		r = segment_map(session->fd, LAYOUT_SESSION_BYTES, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE, NULL, &map);
 	/* Sealed now, or (by a client that wants to be clever) before: slabd drains a private copy, which nobody else can write. */
-	if (!is_mapped)
+	if (!map && r != -ENOMEM) {
+		is_mapped = false;
 		map = mmap(NULL, LAYOUT_SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, session->fd, 0);
-	session->map = map == MAP_FAILED ? NULL : map;
+		map = map == MAP_FAILED ? NULL : map;
+	}
+	if (!map)
+		log_error("client %u: its session segment could not be mapped again: %s", session->id, strerror(errno));
+	session->map = map;
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	return is_mapped;
 }
@@ -295,6 +322,13 @@ session_slot_put(struct session *session, uint32_t slot)
 	atomic_write(&own->cache, 0);
 	own->next = session->free_slots[size];
 	session->free_slots[size] = slot + 1;
+}
+
+void
+session_report(struct session *session, const char *what)
+{
+	if (atomic_add(&session->n_reports, 1) < MAX_REPORTS)
+		log_warning("client %u (pid %d, uid %u, '%s'): %s", session->id, session->pid, session->uid, session->label, what);
 }
 
 void

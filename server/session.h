@@ -47,7 +47,8 @@ struct session {
 	gid_t gid;
 	char label[32];
 	bool is_readonly;
-	uint64_t n_faults; /* atomic: things that no correct client does */
+	uint64_t n_faults;  /* atomic: things that no correct client does */
+	uint64_t n_reports; /* atomic: what it said of itself */
 
 	pthread_mutex_t work; /* guards everything below, and the slots' holders on slabd's side */
 	int fd;               /* session segment; -1 in a read-only session */
@@ -118,6 +119,9 @@ int32_t session_slot_get(struct session *session, const struct cache *cache, uin
 
 /* The slot is in slabd's hands, and empty: it may be lent again for anything. work held. */
 void session_slot_put(struct session *session, uint32_t slot);
+
+/* What a client says of itself: logged with its name, so many a session. */
+void session_report(struct session *session, const char *what);
 
 /* Something that no correct client does: counted, logged with its name at each power of two. */
 void session_fault(struct session *session, const char *what);

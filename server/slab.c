@@ -14,6 +14,7 @@
 #include "server/cache.h"
 #include "shm/atomic.h"
 #include "shm/step.h"
+#include "shm/word.h"
 
 /* Under ledger_lock.  0: none left. */
 static uint32_t
@@ -58,6 +59,17 @@ run_length(const struct cache *cache, unsigned order)
 	return ((LAYOUT_PAGE_BYTES << order) + cache->object_bytes - 1) / cache->object_bytes;
 }
 
+/*
+ * A word starts its life at a generation drawn for the arena: references that outlived another slabd, in a pipe or a file, do not resolve in this
+ * one.  ledger_lock held.
+ */
+static void
+seed_words(struct arena *arena, uint64_t end)
+{
+	while (arena->n_seeded < end)
+		atomic_write(&arena->words[arena->n_seeded++], word_cleared(arena->first_generation));
+}
+
 int
 slab_new(struct arena *arena, struct cache *cache, unsigned node, uint32_t *slabp)
 {
@@ -79,6 +91,7 @@ slab_new(struct arena *arena, struct cache *cache, unsigned node, uint32_t *slab
 		goto no_words;
 	pthread_mutex_lock(&arena->ledger_lock);
 	number = descriptor_take(arena);
+	seed_words(arena, (uint64_t)word + run_length(cache, order));
 	pthread_mutex_unlock(&arena->ledger_lock);
 	if (!number) {
 		words_free(&arena->words_runs, word, run_length(cache, order));

@@ -3,7 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,14 +72,15 @@ on_wake(evutil_socket_t fd, short what, void *ctx)
 static int
 loop_init(struct loop *loop, struct slabd *slabd)
 {
-	struct event_config *config = event_config_new();
+	struct event_config *config;
 
 	loop->slabd = slabd;
-	if (!config || event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK) < 0 || pipe2(loop->pipe, O_CLOEXEC | O_NONBLOCK) < 0)
-		return -ENOMEM;
-	/* Only the reading end is polled; a full pipe makes the listener wait a moment. */
-	if (fcntl(loop->pipe[1], F_SETFL, 0) < 0)
+	if (pipe2(loop->pipe, O_CLOEXEC | O_NONBLOCK) < 0)
 		return -errno;
+	config = event_config_new();
+	if (!config)
+		return -ENOMEM;
+	event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
 	loop->base = event_base_new_with_config(config);
 	event_config_free(config);
 	if (!loop->base)
@@ -91,8 +92,13 @@ loop_init(struct loop *loop, struct slabd *slabd)
 static void
 loop_deinit(struct loop *loop)
 {
+	int conn;
+
 	while (loop->conns)
 		conn_free(loop->conns);
+	while (loop->pipe[1] > 0 && read(loop->pipe[0], &conn, sizeof conn) == (ssize_t)sizeof conn)
+		if (conn >= 0)
+			close(conn);
 	if (loop->wake)
 		event_free(loop->wake);
 	if (loop->base)
@@ -103,12 +109,11 @@ loop_deinit(struct loop *loop)
 	}
 }
 
-static void
+/* false: the loop is behind by a pipe's worth of connections.  Four bytes to a pipe are written whole or not at all. */
+static bool
 loop_send(struct loop *loop, int fd)
 {
-	/* Four bytes to a pipe are written whole or not at all. */
-	if (write(loop->pipe[1], &fd, sizeof fd) != (ssize_t)sizeof fd && fd >= 0)
-		close(fd);
+	return write(loop->pipe[1], &fd, sizeof fd) == (ssize_t)sizeof fd;
 }
 
 void
@@ -119,10 +124,8 @@ slabd_accept(struct slabd *slabd, int fd)
 	for (unsigned i = 1; i < slabd->n_loops; i++)
 		if (atomic_read(&slabd->loops[i].n_conns) < atomic_read(&best->n_conns))
 			best = &slabd->loops[i];
-	if (best == &slabd->loops[0])
-		conn_new(best, fd);
-	else
-		loop_send(best, fd);
+	if (best == &slabd->loops[0] || !loop_send(best, fd))
+		conn_new(&slabd->loops[0], fd);
 }
 
 /* One descriptor a connection, two a session, and its segments: as many as the hard limit lets. */
@@ -161,7 +164,7 @@ slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why,
 	struct slabd *slabd = calloc(1, sizeof *slabd);
 	int r = 0;
 
-	snprintf(why, why_size, "out of memory");
+	snprintf(why, why_size, "no memory or no descriptors for slabd");
 	if (!slabd)
 		return -ENOMEM;
 	slabd->options = *options;
@@ -203,6 +206,18 @@ loop_thread(void *ctx)
 	return NULL;
 }
 
+static void
+tell_ready(const struct slabd *slabd)
+{
+	const struct arena *arena = slabd->arena;
+
+	sd_notifyf(0, "READY=1\nSTATUS=Serving arena '%s', %llu bytes, pages %s", arena->name, (unsigned long long)arena->options.limit_bytes,
+		slabd_page_kind_name(arena->options.page_kind));
+	log_notice("%s: serving arena '%s', %llu bytes, pages %s, %u threads, profile %s", SLABD_VERSION, arena->name,
+		(unsigned long long)arena->options.limit_bytes, slabd_page_kind_name(arena->options.page_kind), slabd->n_loops,
+		slabd_profile_name(arena->options.profile));
+}
+
 int
 slabd_run(struct slabd *slabd)
 {
@@ -220,6 +235,8 @@ slabd_run(struct slabd *slabd)
 	if (r) {
 		n_started--;
 		slabd_stop(slabd);
+	} else {
+		tell_ready(slabd);
 	}
 	if (slabd->options.has_signals) {
 		term = evsignal_new(slabd->loops[0].base, SIGTERM, on_signal, slabd);
@@ -227,11 +244,6 @@ slabd_run(struct slabd *slabd)
 		event_add(term, NULL);
 		event_add(interrupt, NULL);
 	}
-	sd_notifyf(0, "READY=1\nSTATUS=Serving arena '%s', %llu bytes, pages %s", slabd->arena->name,
-		(unsigned long long)slabd->arena->options.limit_bytes, slabd_page_kind_name(slabd->arena->options.page_kind));
-	log_notice("%s: serving arena '%s', %llu bytes, pages %s, %u threads, profile %s", SLABD_VERSION, slabd->arena->name,
-		(unsigned long long)slabd->arena->options.limit_bytes, slabd_page_kind_name(slabd->arena->options.page_kind), slabd->n_loops,
-		slabd_profile_name(slabd->arena->options.profile));
 	event_base_dispatch(slabd->loops[0].base);
 	for (unsigned i = 1; i < n_started; i++)
 		pthread_join(slabd->loops[i].thread, NULL);
@@ -245,8 +257,12 @@ slabd_run(struct slabd *slabd)
 void
 slabd_stop(struct slabd *slabd)
 {
-	for (unsigned i = 0; i < slabd->n_loops; i++)
-		loop_send(&slabd->loops[i], -1);
+	for (unsigned i = 0; i < slabd->n_loops; i++) {
+		struct pollfd room = {.fd = slabd->loops[i].pipe[1], .events = POLLOUT};
+
+		while (!loop_send(&slabd->loops[i], -1) && errno == EAGAIN)
+			poll(&room, 1, 1000);
+	}
 }
 
 void

@@ -2,6 +2,8 @@
 #include "server/stats.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "server/cache.h"
@@ -14,6 +16,21 @@ resident(int fd)
 	int64_t bytes = fd >= 0 ? segment_resident(fd) : 0;
 
 	return bytes > 0 ? (uint64_t)bytes : 0;
+}
+
+/* Bad frees that the client counted. */
+static uint64_t
+bad_frees(const struct session *session)
+{
+	uint64_t n = 0;
+
+	for (uint32_t id = 1; session->map && id < LAYOUT_MAX_CACHES && arena_cache(session->arena, id); id++) {
+		const struct layout_session_cache *c = session_cache(session, id);
+
+		n += atomic_read(&c->n_double_frees) + atomic_read(&c->n_wild_frees) + atomic_read(&c->n_misaligned_frees) +
+		     atomic_read(&c->n_refused_frees);
+	}
+	return n;
 }
 
 void
@@ -56,7 +73,7 @@ stats_status(struct slabd *slabd, struct proto_status_reply *reply)
 	reply->n_dead = arena->n_dead;
 	for (struct session *s = arena->first_session; s; s = s->next) {
 		reply->session_bytes += resident(s->fd);
-		reply->n_faults += atomic_read(&s->n_faults);
+		reply->n_faults += atomic_read(&s->n_faults) + bad_frees(s);
 	}
 	pthread_rwlock_unlock(&arena->sessions_lock);
 }
@@ -164,21 +181,30 @@ stats_cache(struct arena *arena, uint32_t after, struct proto_caches_reply *repl
 	reply->n_allocated = reply->n_out > idle ? reply->n_out - idle : 0;
 }
 
-/* Objects whose word names the client: all words of the arena are read. */
+/* Who holds how much, by client slot. */
+struct stats_census {
+	uint64_t n[LAYOUT_MAX_CLIENTS + 2]; /* the last one is ORPHAN's */
+	uint64_t bytes[LAYOUT_MAX_CLIENTS + 2];
+};
+
+/* One walk over all words of the arena, for the first of a row of questions. registry_lock held. */
 static void
-count_named(struct arena *arena, uint32_t client, bool is_alive, struct proto_clients_reply *reply)
+take_census(struct arena *arena)
 {
+	struct stats_census *census = arena->census;
+
+	memset(census, 0, sizeof *census);
 	for (uint32_t number = 1; number <= atomic_read_acquire(&arena->n_slabs); number++) {
 		const struct slab *slab = &arena->slabs[number];
-		struct cache *k = arena_cache(arena, atomic_read_acquire(&slab->cache));
+		const struct cache *k = arena_cache(arena, atomic_read_acquire(&slab->cache));
 
 		for (uint32_t i = 0; k && i < atomic_read(&slab->n_objects); i++) {
-			uint32_t word = atomic_read(&slab->first_word) + i;
+			uint32_t word = atomic_read(&slab->first_word) + i, owner = word_owner(atomic_read(&arena->words[word]));
 
-			if (word_owner(atomic_read(&arena->words[word])) != client || slab_get(arena, word) != SLAB_OUT)
+			if (owner == 0 || slab_get(arena, word) != SLAB_OUT)
 				continue;
-			*(is_alive ? &reply->n_held : &reply->n_orphans) += 1;
-			reply->bytes_held += k->object_bytes;
+			census->n[owner]++;
+			census->bytes[owner] += k->object_bytes;
 		}
 	}
 }
@@ -223,21 +249,30 @@ describe(struct arena *arena, struct session *session, struct proto_clients_repl
 	snprintf(reply->state, sizeof reply->state, "%s", states[atomic_read(&session->state)]);
 	snprintf(reply->label, sizeof reply->label, "%s", session->label);
 	reply->flags = session->is_readonly;
-	reply->n_faults = atomic_read(&session->n_faults);
+	reply->n_faults = atomic_read(&session->n_faults) + bad_frees(session);
 	if (session->map)
 		add_caches(session, reply);
-	count_named(arena, session->client, true, reply);
+	reply->n_held = arena->census->n[session->client];
+	reply->bytes_held = arena->census->bytes[session->client];
 }
 
 void
 stats_client(struct arena *arena, uint32_t after, struct proto_clients_reply *reply)
 {
+	bool is_first;
+
 	*reply = (struct proto_clients_reply){0};
+	pthread_mutex_lock(&arena->registry_lock);
+	is_first = !arena->census || after == 0;
+	if (!arena->census)
+		arena->census = malloc(sizeof *arena->census);
+	if (arena->census && is_first)
+		take_census(arena);
 	pthread_rwlock_rdlock(&arena->sessions_lock);
-	for (uint32_t client = after + 1; client <= LAYOUT_MAX_CLIENTS; client++) {
+	for (uint32_t client = after + 1; arena->census && client <= LAYOUT_MAX_CLIENTS; client++) {
 		struct session *session = arena->sessions[client];
 
-		if (!session && !arena->named[client])
+		if (!session && !(arena->named[client] && arena->census->n[client]))
 			continue;
 		reply->client = client;
 		if (session) {
@@ -245,13 +280,12 @@ stats_client(struct arena *arena, uint32_t after, struct proto_clients_reply *re
 			break;
 		}
 		/* The dead whose objects are kept. */
-		count_named(arena, client, false, reply);
-		if (reply->n_orphans) {
-			reply->client_id = client | arena->incarnations[client] << 14;
-			snprintf(reply->state, sizeof reply->state, "dead");
-			break;
-		}
-		*reply = (struct proto_clients_reply){0};
+		reply->client_id = client | arena->incarnations[client] << 14;
+		reply->n_orphans = arena->census->n[client];
+		reply->bytes_held = arena->census->bytes[client];
+		snprintf(reply->state, sizeof reply->state, "dead");
+		break;
 	}
 	pthread_rwlock_unlock(&arena->sessions_lock);
+	pthread_mutex_unlock(&arena->registry_lock);
 }

@@ -16,6 +16,7 @@ CU_pSuite it_memory_suite(void);
 CU_pSuite it_hostile_suite(void);
 CU_pSuite it_daemon_suite(void);
 CU_pSuite it_audit_suite(void);
+CU_pSuite it_ctl_suite(void);
 
 static const struct {
 	const char *name;
@@ -29,6 +30,7 @@ static const struct {
 	{"hostile", it_hostile_suite},
 	{"daemon", it_daemon_suite},
 	{"audit", it_audit_suite},
+	{"ctl", it_ctl_suite},
 };
 
 static int
@@ -52,7 +54,7 @@ main(int argc, char **argv)
 		if (is_wanted(suites[i].name, argc, argv) && suites[i].make())
 			n_made++;
 	if (n_made == 0) {
-		fprintf(stderr, "no such suite; there are session, cache, free, death, memory, hostile, daemon, audit\n");
+		fprintf(stderr, "no such suite; there are session, cache, free, death, memory, hostile, daemon, audit, ctl\n");
 		return 1;
 	}
 	CU_basic_set_mode(CU_BRM_VERBOSE);

@@ -566,7 +566,7 @@ it_dlopen(void)
 	REQUIRE(file && fputs(program, file) >= 0 && fclose(file) == 0);
 	r = harness_run(compile, NULL, out, sizeof out);
 	if (r == 127) {
-		skip("no C compiler");
+		skip_without("C compiler");
 	} else {
 		CHECK(r == 0);
 		CHECK(harness_run(run, NULL, out, sizeof out) == 0);
