@@ -72,7 +72,7 @@ commit_unit(void *ctx, uint32_t first, uint32_t n)
 		if (committed + bytes > arena->options.limit_bytes)
 			return -ENOSPC;
 	} while (!atomic_cas(&arena->committed_bytes, &committed, committed + bytes));
-	r = segment_commit(&extent, topology_bind_node(&arena->topology, s->node), &n_misplaced);
+	r = segment_commit(&extent, arena->options.source ? -1 : topology_bind_node(&arena->topology, s->node), &n_misplaced);
 	if (r < 0) {
 		atomic_add(&arena->committed_bytes, -bytes);
 		note_shortage(s, r);
@@ -311,7 +311,7 @@ arena_new(struct arena **arenap, const struct arena_options *options, char *why,
 		r = -EINVAL;
 		goto failed;
 	}
-	r = topology_init(&arena->topology);
+	r = options->source ? topology_init_from(&arena->topology, options->source) : topology_init(&arena->topology);
 	if (r < 0) {
 		snprintf(why, why_size, "the machine's NUMA nodes could not be read: %s", strerror(-r));
 		goto failed;

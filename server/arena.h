@@ -31,6 +31,8 @@ struct arena_options {
 	uint64_t reserve_bytes; /* committed at start and kept */
 	enum arena_page_kind page_kind;
 	enum arena_profile profile;
+	/* NULL: the machine's nodes. Else a test's invention, whose memory is bound to no node. */
+	const struct topology_source *source;
 };
 
 /* One data segment. */

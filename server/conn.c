@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "proto/channel.h"
@@ -15,7 +16,9 @@
 #include "server/request.h"
 
 /* Packets handled before the other connections of the loop have their turn. */
-enum { PACKETS_A_TURN = 16, LOOK_AGAIN_S = 1 };
+enum { PACKETS_A_TURN = 16, LOOK_AGAIN_S = 1, LOOK_AGAIN_MAX_S = 64, SLOW_ASKING_NS = 50000000 };
+
+static const uint64_t slow_pause_ns = 5000000000u;
 
 static void
 conn_close_socket(struct conn *conn)
@@ -46,13 +49,34 @@ reap(struct conn *conn)
 	reaper_reap(session);
 }
 
+static uint64_t
+now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 bool
 conn_end_session(struct conn *conn)
 {
+	struct slabd *slabd = conn->loop->slabd;
+	uint64_t now = now_ns();
+
 	if (!conn->session)
 		return true;
-	if (!is_dead(conn) && session_is_mapped_by_client(conn->session))
-		return false;
+	if (!is_dead(conn)) {
+		if (atomic_read(&slabd->slow_uid) == conn->peer.uid && now < atomic_read(&slabd->slow_until_ns))
+			return false;
+		if (session_is_mapped_by_client(conn->session)) {
+			if (conn->session->asking_ns > SLOW_ASKING_NS) {
+				atomic_write(&slabd->slow_uid, conn->peer.uid);
+				atomic_write(&slabd->slow_until_ns, now + slow_pause_ns);
+			}
+			return false;
+		}
+	}
 	reap(conn);
 	return true;
 }
@@ -70,6 +94,7 @@ end(struct conn *conn)
 	}
 	atomic_write(&conn->session->state, SESSION_DETACHED);
 	log_info("client %u (pid %d) has closed its socket and still maps its session: kept until it ends", conn->session->id, conn->peer.pid);
+	conn->again_s = LOOK_AGAIN_S;
 	event_add(conn->again, &again);
 }
 
@@ -88,11 +113,15 @@ on_died(evutil_socket_t fd, short what, void *ctx)
 static void
 on_again(evutil_socket_t fd, short what, void *ctx)
 {
-	struct timeval again = {LOOK_AGAIN_S, 0};
 	struct conn *conn = ctx;
+	struct timeval again;
 
 	(void)fd;
 	(void)what;
+	/* Less and less often: who lives on without his socket may do so for long, and his death shows at once. */
+	if (conn->again_s < LOOK_AGAIN_MAX_S)
+		conn->again_s *= 2;
+	again = (struct timeval){conn->again_s, 0};
 	if (conn_end_session(conn))
 		conn_free(conn);
 	else
@@ -118,10 +147,14 @@ on_readable(evutil_socket_t fd, short what, void *ctx)
 	for (int i = 0; i < PACKETS_A_TURN && conn->n_pending == 0; i++) {
 		unsigned char packet[PROTO_MAX_PACKET];
 		ssize_t n = channel_recv_from(fd, packet, sizeof packet, &conn->sender, MSG_DONTWAIT);
+		int r;
 
 		if (n == -EAGAIN)
 			return;
-		if (n > 0 && request_handle(conn, packet, (size_t)n) == 0)
+		r = n > 0 ? request_handle(conn, packet, (size_t)n) : 0;
+		if (n > 0 && r == REQUEST_E_HEAVY)
+			return;
+		if (n > 0 && r == 0)
 			continue;
 		if (n == -EMSGSIZE || n == -EMFILE || n > 0)
 			note_bad_packet(conn,

@@ -188,6 +188,7 @@ hand_out(struct session *session, struct cache *cache, uint32_t slot, bool to_ap
 	struct layout_session_cache *lists = session_cache(session, cache->id);
 	struct layout_slot *shown = session_slots(session);
 
+	session->slots[slot].is_lent = true;
 	barn_hand(&shown[slot], to_app ? LAYOUT_HOLDER_APP : LAYOUT_HOLDER_BARN);
 	if (!to_app)
 		barn_push(is_empty ? &lists->empty : &lists->full, shown, slot);
@@ -211,7 +212,7 @@ take_list(struct session *session, struct cache *cache, uint64_t *head, uint32_t
 			session_fault(session, "a slot of another cache on a list");
 			continue;
 		}
-		if (!barn_take(&shown[slot], holder, LAYOUT_HOLDER_SLABD))
+		if (!session_slot_take(session, (uint32_t)slot, holder))
 			continue;
 		grant_take_back(session, (uint32_t)slot, to_barn);
 		if (to_barn && session->slots[slot].capacity == cache->capacity && !cache->is_sheafless &&
@@ -231,13 +232,11 @@ grant_flush(struct session *session, struct cache *cache)
 void
 grant_close(struct session *session, struct cache *cache)
 {
-	struct layout_slot *shown = session_slots(session);
-
 	for (uint32_t slot = 0; slot < session->n_slots; slot++) {
 		if (session->slots[slot].cache != cache->id)
 			continue;
-		if (!barn_take(&shown[slot], LAYOUT_HOLDER_BARN, LAYOUT_HOLDER_SLABD) &&
-		    !barn_take(&shown[slot], LAYOUT_HOLDER_RETURNED, LAYOUT_HOLDER_SLABD))
+		if (!session->slots[slot].is_lent || (!session_slot_take(session, slot, LAYOUT_HOLDER_BARN) &&
+		    !session_slot_take(session, slot, LAYOUT_HOLDER_RETURNED)))
 			continue;
 		grant_take_back(session, slot, true);
 		session_slot_put(session, slot);

@@ -16,7 +16,7 @@
 #include "server/log.h"
 #include "server/slabd.h"
 
-enum { ACCEPTS_A_TURN = 64, PAUSE_MS = 100 };
+enum { ACCEPTS_A_TURN = 64, PAUSE_MS = 100, LISTENER_SO_PASSRIGHTS = 83 };
 
 struct listener {
 	struct slabd *slabd;
@@ -157,7 +157,7 @@ int
 listener_new(struct listener **listenerp, struct slabd *slabd, const char *path, char *why, size_t why_size)
 {
 	struct listener *listener = calloc(1, sizeof *listener);
-	int n = sd_listen_fds(1), r = 0, on = 1;
+	int n = sd_listen_fds(1), r = 0, on = 1, off = 0;
 
 	if (!listener)
 		return -ENOMEM;
@@ -172,6 +172,12 @@ listener_new(struct listener **listenerp, struct slabd *slabd, const char *path,
 	} else {
 		r = listen_at(listener, path, why, why_size);
 	}
+	/*
+	 * Nobody may pass us a descriptor: to close a stranger's last one can take as long as he likes (SO_LINGER).  Before Linux 6.16 there is no such
+	 * option, and such packets are refused after the fact (channel.h).
+	 */
+	if (r == 0)
+		setsockopt(listener->fd, SOL_SOCKET, LISTENER_SO_PASSRIGHTS, &off, sizeof off);
 	/* Here, so that no packet of an accepted connection comes without it. */
 	if (r == 0 && slabd->options.is_old_kernel && setsockopt(listener->fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0)
 		r = -errno;

@@ -358,8 +358,13 @@ request_handle(struct conn *conn, const void *packet, size_t n)
 	enum proto_op op = 0;
 	uint32_t id = 0;
 	int r, length;
+	bool is_heavy;
 
 	r = proto_unpack_request(packet, n, &op, &id, &in, q.why, sizeof q.why);
+	is_heavy = r == 0 && (op == PROTO_OP_AUDIT || op == PROTO_OP_CLIENTS);
+	/* Nobody waits for it: it is not worth the walk. */
+	if (is_heavy && id == 0)
+		return 0;
 	q.in = &in;
 	status = r == 0 ? dispatch(&q, op) : r == PROTO_E_UNKNOWN_OP ? PROTO_STATUS_UNKNOWN_OP : PROTO_STATUS_BAD_REQUEST;
 	if (id != 0) {
@@ -372,5 +377,5 @@ request_handle(struct conn *conn, const void *packet, size_t n)
 			return -EBADMSG;
 		conn_send(conn, buf, (size_t)length, q.fds, q.n_fds);
 	}
-	return r < 0 ? r : 0;
+	return r < 0 ? r : is_heavy ? REQUEST_E_HEAVY : 0;
 }

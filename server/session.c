@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "server/log.h"
@@ -14,6 +15,8 @@
 
 /* So many dead may be named by words; of more, the words are rewritten to ORPHAN. */
 enum { MAX_NAMED = 4096 };
+
+static const size_t slots_bytes = LAYOUT_MAX_SLOTS * sizeof(struct session_slot);
 
 /* Reports logged for one session. */
 enum { MAX_REPORTS = 256 };
@@ -80,9 +83,12 @@ make_segment(struct session *session)
 	r = segment_map(session->fd, LAYOUT_SESSION_BYTES, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE, NULL, &session->map);
 	if (r < 0)
 		return r;
-	session->slots = calloc(LAYOUT_MAX_SLOTS, sizeof *session->slots);
-	if (!session->slots)
+	/* Mapped, not malloc'd: few slots of many are ever touched, and what was goes back with the session. */
+	session->slots = mmap(NULL, slots_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (session->slots == MAP_FAILED) {
+		session->slots = NULL;
 		return -ENOMEM;
+	}
 	session->end_off = LAYOUT_SESSION_SHEAVES_OFF;
 	session_head(session)->hash = layout_hash;
 	return 0;
@@ -95,7 +101,8 @@ session_free(struct session *session)
 		segment_unmap(session->map, LAYOUT_SESSION_BYTES);
 	if (session->fd >= 0)
 		close(session->fd);
-	free(session->slots);
+	if (session->slots)
+		munmap(session->slots, slots_bytes);
 	pthread_mutex_destroy(&session->work);
 	free(session);
 }
@@ -205,6 +212,7 @@ bool
 session_is_mapped_by_client(struct session *session)
 {
 	struct arena *arena = session->arena;
+	struct timespec start, end;
 	bool is_mapped = true;
 	void *map = NULL;
 	int r = 0;
@@ -214,8 +222,11 @@ session_is_mapped_by_client(struct session *session)
 	pthread_rwlock_wrlock(&arena->sessions_lock);
 	if (session->map)
 		segment_unmap(session->map, LAYOUT_SESSION_BYTES);
+	clock_gettime(CLOCK_MONOTONIC, &start);
 	if (segment_writer_exists(session->fd) != 0)
 		r = segment_map(session->fd, LAYOUT_SESSION_BYTES, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE, NULL, &map);
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	session->asking_ns = (uint64_t)(end.tv_sec - start.tv_sec) * 1000000000u + (uint64_t)end.tv_nsec - (uint64_t)start.tv_nsec;
 	/* Sealed now, or (by a client that wants to be clever) before: slabd drains a private copy, which nobody else can write. */
 	if (!map && r != -ENOMEM) {
 		is_mapped = false;
@@ -307,10 +318,27 @@ session_slot_get(struct session *session, const struct cache *cache, uint32_t ca
 			break;
 		if (session->slots[slot].cache != cache->id || session->slots[slot].capacity != capacity)
 			session_fault(session, "a slot of another cache on its list of empty sheaves");
-		else if (barn_take(&shown[slot], LAYOUT_HOLDER_BARN, LAYOUT_HOLDER_SLABD))
+		else if (session_slot_take(session, (uint32_t)slot, LAYOUT_HOLDER_BARN))
 			return slot;
 	}
 	return session_slot_lend(session, cache, capacity);
+}
+
+bool
+session_slot_take(struct session *session, uint32_t slot, uint32_t from)
+{
+	struct layout_slot *shown = &session_slots(session)[slot];
+
+	/* A list may name a slot that slabd has by now; its holder word then says so, unless the client writes it. */
+	if (!session->slots[slot].is_lent) {
+		if (atomic_read(&shown->holder) == from)
+			session_fault(session, "a slot given back that it does not have");
+		return false;
+	}
+	if (!barn_take(shown, from, LAYOUT_HOLDER_SLABD))
+		return false;
+	session->slots[slot].is_lent = false;
+	return true;
 }
 
 void

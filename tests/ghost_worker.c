@@ -188,7 +188,7 @@ make_refs(struct worker *w, void **pv, uint32_t n, slabc_ref *refs)
 static uint32_t
 room(const struct worker *w, uint32_t cache, uint32_t n)
 {
-	uint32_t left = GHOST_MAX_HELD - w->note.n_held[cache];
+	uint32_t max = ghost_max_held(cache), left = max - w->note.n_held[cache];
 
 	return n < left ? n : left;
 }
@@ -392,7 +392,7 @@ do_pass(struct worker *w, uint32_t cache)
 static void
 must_be_gone(struct worker *w, const struct ghost_item *item, int error)
 {
-	if (error != ESTALE || item->cache != GHOST_RECLAIM || !ghost_has_ended(w->ghost, item->sender))
+	if (error != ESTALE || !ghost_is_reclaimed(item->cache) || !ghost_has_ended(w->ghost, item->sender))
 		fail(w, "object %016llx of cache %u, passed on by client %u, which is %s: %s", (unsigned long long)item->ref, item->cache,
 			item->sender, ghost_has_ended(w->ghost, item->sender) ? "dead" : "alive", slabc_last_error());
 	w->note.n_gone[item->cache]++;
@@ -583,19 +583,20 @@ free_all(struct worker *w, uint32_t cache)
 		do_free(w, cache, GHOST_MAX_BATCH);
 }
 
-/* Ends the session as a death would, with the RECLAIM objects still held; but the others' orphans would be nobody's. */
+/* Ends the session as a death would, with the objects to be reclaimed still held; but the others' orphans would be nobody's. */
 static void
 do_close(struct worker *w)
 {
-
 	free_all(w, GHOST_KEPT);
 	begin(w, GHOST_CLOSE, GHOST_RECLAIM, 0, 0);
 	ghost_end_session(w->ghost, w->lane->client);
 	enter(w);
 	slabc_close(w->c);
 	leave(w);
-	w->note.n_gone[GHOST_RECLAIM] += w->note.n_held[GHOST_RECLAIM];
-	w->note.n_held[GHOST_RECLAIM] = 0;
+	for (uint32_t cache = 0; cache < GHOST_CACHES; cache++) {
+		w->note.n_gone[cache] += w->note.n_held[cache];
+		w->note.n_held[cache] = 0;
+	}
 	begin(w, GHOST_OPEN, 0, 0, 0);
 }
 
@@ -605,17 +606,19 @@ do_reopen_cache(struct worker *w, uint32_t cache)
 	enter(w);
 	slabc_cache_close(w->k[cache]);
 	open_caches(w);
-	/* One of the two was opened once more. */
-	slabc_cache_close(w->k[!cache]);
+	/* The others were opened once more. */
+	for (uint32_t i = 0; i < GHOST_CACHES; i++)
+		if (i != cache)
+			slabc_cache_close(w->k[i]);
 	leave(w);
 }
 
 static void
 do_one(struct worker *w, bool is_draining)
 {
-	uint32_t choice = below(w, 100000), cache = below(w, GHOST_CACHES);
+	uint32_t choice = below(w, 100000), cache = below(w, 400) ? below(w, 2) : GHOST_CHURN;
 
-	if (choice < 68000 && below(w, GHOST_MAX_HELD) >= w->note.n_held[cache])
+	if (choice < 68000 && below(w, ghost_max_held(cache)) >= w->note.n_held[cache])
 		do_alloc(w, cache);
 	else if (choice < 68000)
 		do_free(w, cache, batch(w));
@@ -657,8 +660,8 @@ ghost_worker_run(struct ghost *ghost, uint32_t lane, const struct ghost_setup *s
 	}
 	while (do_take(&w, true))
 		continue;
-	free_all(&w, GHOST_KEPT);
-	free_all(&w, GHOST_RECLAIM);
+	for (uint32_t cache = 0; cache < GHOST_CACHES; cache++)
+		free_all(&w, cache);
 	do_close(&w);
 	atomic_write_release(&w.lane->phase, GHOST_PHASE_QUIT);
 	_exit(0);
