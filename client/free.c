@@ -75,6 +75,7 @@ thread_fault(struct slabc_cache *k, enum fault kind, const void *p)
 	uint64_t n;
 	int r = fault_count(k, kind, p, &n);
 
+	request.fault.n = n;
 	if ((n & (n - 1)) == 0)
 		session_post(k->c, PROTO_OP_FAULT, &request);
 	return r;

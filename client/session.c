@@ -215,7 +215,7 @@ receive_reply(struct slabc *c, enum proto_op op, uint32_t id, union proto_reply 
 			continue;
 		}
 		if (n == -EMFILE)
-			return error_set(EMFILE, "slabd's segments need %u descriptors: raise RLIMIT_NOFILE", room);
+			return error_set(EMFILE, "slabd's segments could not be taken over, for want of descriptors: raise RLIMIT_NOFILE");
 		if (n == -EMSGSIZE) /* no reply of ours */
 			continue;
 		if (n <= 0)

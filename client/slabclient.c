@@ -113,6 +113,9 @@ library_load(void)
 		library_error = thread_key_make();
 }
 
+/* Bytes of an options struct of the far future; what claims more was never initialised. */
+enum { MAX_OPTIONS = 4096 };
+
 int
 options_read(void *to, size_t size, const void *from)
 {
@@ -120,7 +123,7 @@ options_read(void *to, size_t size, const void *from)
 	size_t given;
 
 	memcpy(&given, from, sizeof(given));
-	if (given < sizeof(given))
+	if (given < sizeof(given) || given > MAX_OPTIONS)
 		return error_set(EINVAL, "size %zu of an options struct: start from its _INIT", given);
 	for (size_t i = size; i < given; i++)
 		if (bytes[i] != 0)

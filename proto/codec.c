@@ -373,13 +373,12 @@ unpack_string(const msgpack_object *o, char *at, size_t max)
 		return "is no string";
 	if (o->via.str.size > max)
 		return "is too long";
-	at[0] = '\0';
+	at[o->via.str.size] = '\0';
 	if (o->via.str.size == 0)
-		return NULL; /* msgpack-c has no pointer then */
+		return NULL; /* msgpack-c then has no pointer */
 	if (memchr(o->via.str.ptr, '\0', o->via.str.size) != NULL)
 		return "has a NUL within";
 	memcpy(at, o->via.str.ptr, o->via.str.size);
-	at[o->via.str.size] = '\0';
 	return NULL;
 }
 

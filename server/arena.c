@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "server/cache.h"
@@ -149,16 +149,17 @@ commit_unit(void *ctx, uint32_t first, uint32_t n)
 {
 	struct arena_segment *s = ctx;
 	struct arena *arena = s->arena;
-	uint64_t bytes = (uint64_t)n * LAYOUT_PAGE_BYTES;
+	uint64_t bytes = (uint64_t)n * LAYOUT_PAGE_BYTES, committed = atomic_read(&arena->committed_bytes);
 	struct segment_extent extent = extent_of(s, first, n);
 	uint32_t n_misplaced = 0;
 	int r;
 
-	if (atomic_add(&arena->committed_bytes, bytes) + bytes > arena->options.limit_bytes) {
-		atomic_add(&arena->committed_bytes, -bytes);
-		return -ENOSPC;
-	}
-	r = segment_commit(&extent, topology_bind_node(&arena->topology, s->node), &n_misplaced);
+	/* Added only if it fits: a try that fails must not make another segment's fail. */
+	do {
+		if (committed + bytes > arena->options.limit_bytes)
+			return -ENOSPC;
+	} while (!atomic_cas(&arena->committed_bytes, &committed, committed + bytes));
+	r = segment_commit(&extent, arena->options.source ? -1 : topology_bind_node(&arena->topology, s->node), &n_misplaced);
 	if (r < 0) {
 		atomic_add(&arena->committed_bytes, -bytes);
 		note_shortage(s, r);
@@ -446,6 +447,7 @@ show_arena(struct arena *arena)
 int
 arena_new(struct arena **arenap, const struct arena_options *options, char *why, size_t why_size)
 {
+	pthread_rwlockattr_t attr;
 	struct arena *arena;
 	int r;
 
@@ -460,11 +462,17 @@ arena_new(struct arena **arenap, const struct arena_options *options, char *why,
 	arena->options.name = arena->name;
 	arena->fd = arena->fd_readonly = arena->words_fd = arena->words_fd_readonly = arena->ledger_fd = -1;
 	arena->next_client = 1;
+	if (getrandom(&arena->first_generation, sizeof arena->first_generation, 0) < 0)
+		arena->first_generation = (uint32_t)getpid();
 	pthread_mutex_init(&arena->ledger_lock, NULL);
 	pthread_mutex_init(&arena->registry_lock, NULL);
 	roots_init(&arena->roots);
-	pthread_rwlock_init(&arena->sessions_lock, NULL);
-	r = topology_init(&arena->topology);
+	/* Attaching and reaping must not starve behind refills. */
+	pthread_rwlockattr_init(&attr);
+	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	pthread_rwlock_init(&arena->sessions_lock, &attr);
+	pthread_rwlockattr_destroy(&attr);
+	r = options->source ? topology_init_from(&arena->topology, options->source) : topology_init(&arena->topology);
 	if (r < 0) {
 		snprintf(why, why_size, "the machine's NUMA nodes could not be read: %s", strerror(-r));
 		goto failed;
@@ -517,6 +525,7 @@ arena_free(struct arena *arena)
 	if (arena->words_runs.blocks)
 		words_deinit(&arena->words_runs);
 	topology_deinit(&arena->topology);
+	free(arena->census);
 	pthread_mutex_destroy(&arena->ledger_lock);
 	pthread_mutex_destroy(&arena->registry_lock);
 	roots_deinit(&arena->roots);

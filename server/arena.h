@@ -35,6 +35,8 @@ struct arena_options {
 	struct access access;
 	uint32_t max_sessions; /* of one user; 0: no limit */
 	uint32_t max_caches;   /* 0: no limit but the layout's */
+	/* NULL: the machine's nodes. Else a test's invention, whose memory is bound to no node. */
+	const struct topology_source *source;
 };
 
 /* One data segment. */
@@ -91,6 +93,9 @@ struct arena {
 	uint32_t max_slabs;
 	uint32_t free_slab;
 	struct words words_runs;
+	/* Words below this have been given the arena's first generation; under ledger_lock. */
+	uint64_t n_seeded;
+	uint32_t first_generation;
 
 	pthread_mutex_t registry_lock;
 	struct cache *caches[LAYOUT_MAX_CACHES]; /* atomic: by id. Set to NULL again only under sessions_lock for writing */
@@ -112,6 +117,7 @@ struct arena {
 	struct session_dead *dead[LAYOUT_MAX_CLIENTS + 1]; /* who that was; NULL: not known */
 	int64_t forgotten_ns; /* the last end of a session whose name words were made to forget (WORD_ORPHAN); 0: none was */
 	unsigned n_named;
+	struct stats_census *census; /* of the last walk (stats.c); under registry_lock */
 };
 
 /* Whether such an arena can be made here: 0, or -EINVAL and a sentence. Sets nothing up. */

@@ -3,13 +3,12 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "server/cache.h"
 #include "server/session.h"
 
-enum { MAX_ROUNDS = 16 };
+enum { MAX_ROUNDS = 16, MAX_WATCHED = 1024, SLOTS_A_LOOK = 16 };
 
 /* 65,536 allocations of one object take 0.3 ms at the fastest. */
 static const uint64_t max_window_ns = 250000;
@@ -19,6 +18,7 @@ struct suspect {
 	uint32_t slab;
 	uint32_t word;
 	uint32_t seen_word; /* at the first look */
+	bool has_changed;   /* at one since */
 };
 
 struct run {
@@ -31,6 +31,8 @@ struct run {
 	/* By word: how often a sheaf has the object, and bit 7: in a sheaf whose client is not the one the word named. */
 	uint8_t *seen;
 	uint64_t n_words;
+	uint64_t last_look_ns; /* at the suspects' words */
+	bool is_broken;        /* two looks lay too far apart: nothing that turns on generations can be said in this round */
 };
 
 enum { SEEN_STRANGE = 0x80 };
@@ -42,6 +44,18 @@ now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Were the last two looks near enough for the generation to mean something? */
+static void
+note_window(struct run *run, uint64_t now)
+{
+	uint64_t window = now - run->last_look_ns;
+
+	if (window >= max_window_ns)
+		run->is_broken = true;
+	else if (window > run->audit->longest_window_ns)
+		run->audit->longest_window_ns = window;
 }
 
 static void
@@ -97,20 +111,45 @@ list_objects(struct run *run)
 static void
 first_look(struct run *run)
 {
-	memset(run->seen, 0, run->n_words);
 	for (uint32_t i = 0; i < run->n_suspects; i++)
+		run->seen[run->suspects[i].word] = 0;
+	run->is_broken = false;
+	run->last_look_ns = now_ns();
+	for (uint32_t i = 0; i < run->n_suspects; i++) {
 		run->suspects[i].seen_word = atomic_read_acquire(&run->arena->words[run->suspects[i].word]);
+		run->suspects[i].has_changed = false;
+	}
+}
+
+/*
+ * The sheaves may take longer than a generation takes to come round.  So the words of a few suspects are looked at again and again in between: as
+ * long as each look finds the same as the one before, shortly before, the object was not allocated all the while.
+ */
+static void
+look_again(struct run *run)
+{
+	uint64_t now;
+
+	if (run->n_suspects > MAX_WATCHED)
+		return;
+	for (uint32_t i = 0; i < run->n_suspects; i++)
+		if (atomic_read_acquire(&run->arena->words[run->suspects[i].word]) != run->suspects[i].seen_word)
+			run->suspects[i].has_changed = true;
+	now = now_ns();
+	note_window(run, now);
+	run->last_look_ns = now;
 }
 
 static void
 look_into_sheaf(struct run *run, struct session *session, uint32_t slot)
 {
 	const struct sheaf *sheaf = session_sheaf(session, slot);
+	uint32_t capacity = atomic_read(&session->slots[slot].capacity);
 	/* order: SHEAF_SIZE acquire - pairs with sheaf_push() */
 	uint32_t size = atomic_read_acquire(&sheaf->size);
 
-	if (size > session->slots[slot].capacity)
-		size = session->slots[slot].capacity;
+	if (size > capacity)
+		size = capacity;
 	for (uint32_t i = 0; i < size; i++) {
 		struct slab_object o;
 		uint32_t owner;
@@ -128,12 +167,19 @@ look_into_sheaf(struct run *run, struct session *session, uint32_t slot)
 static void
 look_into_sheaves(struct run *run)
 {
+	uint32_t n_slots = 0;
+
 	for (struct session *session = run->arena->first_session; session; session = session->next) {
 		if (!session->map)
 			continue;
-		for (uint32_t slot = 0; slot < atomic_read_acquire(&session->n_slots); slot++)
-			if (session->slots[slot].cache == run->cache->id)
-				look_into_sheaf(run, session, slot);
+		/* order: SLOTS acquire - pairs with session_slot_lend() */
+		for (uint32_t slot = 0; slot < atomic_read_acquire(&session->n_slots); slot++) {
+			if (atomic_read(&session->slots[slot].cache) != run->cache->id)
+				continue;
+			look_into_sheaf(run, session, slot);
+			if (++n_slots % SLOTS_A_LOOK == 0)
+				look_again(run);
+		}
 	}
 }
 
@@ -143,7 +189,7 @@ is_alive(const struct run *run, uint32_t owner)
 {
 	const struct session *session = owner <= LAYOUT_MAX_CLIENTS ? run->arena->sessions[owner] : NULL;
 
-	return session && session->state != SESSION_DYING;
+	return session && atomic_read(&session->state) != SESSION_DYING;
 }
 
 static uint64_t
@@ -152,22 +198,17 @@ place_of(const struct run *run, const struct suspect *s)
 	return slab_place(run->arena, run->cache, s->slab, s->word - run->arena->slabs[s->slab].first_word) + 1ull;
 }
 
-/* Called after the second look: were both near enough for the generation to mean something? */
+/* May it be said that nothing happened to the object since the first look, its word being w now? */
 static bool
-note_window(struct audit *audit, uint64_t first_look_ns)
+is_unchanged(struct run *run, const struct suspect *s, uint32_t w)
 {
-	uint64_t window = now_ns() - first_look_ns;
-
-	if (window >= max_window_ns)
-		return false;
-	if (window > audit->longest_window_ns)
-		audit->longest_window_ns = window;
-	return true;
+	note_window(run, now_ns());
+	return w == s->seen_word && !s->has_changed && !run->is_broken;
 }
 
 /* What the round says of a suspect; true: nothing more to ask. */
 static bool
-judge(struct run *run, const struct suspect *s, uint64_t first_look_ns)
+judge(struct run *run, const struct suspect *s)
 {
 	struct audit *audit = run->audit;
 	uint8_t seen = run->seen[s->word];
@@ -178,7 +219,7 @@ judge(struct run *run, const struct suspect *s, uint64_t first_look_ns)
 	if (!is_out && !(seen & ~SEEN_STRANGE) && !(w & WORD_LOW_MASK))
 		return true;
 	if (!is_out || (seen & SEEN_STRANGE) || (seen & ~SEEN_STRANGE) >= 2) {
-		if (w != s->seen_word || !note_window(audit, first_look_ns))
+		if (!is_unchanged(run, s, w))
 			return false;
 		audit->n_doubled++;
 		if (!audit->first_doubled)
@@ -186,7 +227,7 @@ judge(struct run *run, const struct suspect *s, uint64_t first_look_ns)
 		return true;
 	}
 	if (is_unowned && !seen) {
-		if (w != s->seen_word || !note_window(audit, first_look_ns))
+		if (!is_unchanged(run, s, w))
 			return false;
 		audit->n_lost++;
 		if (!audit->first_lost)
@@ -205,7 +246,6 @@ judge(struct run *run, const struct suspect *s, uint64_t first_look_ns)
 static void
 one_round(struct run *run)
 {
-	uint64_t start = now_ns();
 	uint32_t left = 0;
 
 	first_look(run);
@@ -213,7 +253,7 @@ one_round(struct run *run)
 	look_into_sheaves(run);
 	STEP(AUDIT_SECOND_LOOK);
 	for (uint32_t i = 0; i < run->n_suspects; i++)
-		if (!judge(run, &run->suspects[i], start))
+		if (!judge(run, &run->suspects[i]))
 			run->suspects[left++] = run->suspects[i];
 	run->n_suspects = left;
 	run->audit->n_rounds++;
@@ -230,7 +270,7 @@ audit_cache(struct arena *arena, struct cache *cache, struct audit *audit)
 		return 0;
 	words_count(&arena->words_runs, &words);
 	run.n_words = words.n_high_water + 1;
-	run.seen = malloc(run.n_words);
+	run.seen = calloc(1, run.n_words);
 	if (!run.seen)
 		return -ENOMEM;
 	lock_all(cache);

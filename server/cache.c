@@ -67,6 +67,7 @@ check_options(const struct cache_options *o, char *why, size_t why_size)
 	    (o->min_partial != LAYOUT_KNOB_NONE && check_number("min_partial", o->min_partial, MAX_MIN_PARTIAL, why, why_size) < 0) ||
 	    check_number("min_order", o->min_order, LAYOUT_MAX_ORDER, why, why_size) < 0 ||
 	    (o->max_order != LAYOUT_KNOB_NONE && check_number("max_order", o->max_order, LAYOUT_MAX_ORDER, why, why_size) < 0) ||
+	    (o->max_order && check_number("min_order", o->min_order, knob(o->max_order, 0), why, why_size) < 0) ||
 	    check_number("min_objects", o->min_objects, LAYOUT_MAX_SLAB_OBJECTS, why, why_size) < 0)
 		return -EINVAL;
 	return 0;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "proto/channel.h"
@@ -16,7 +17,9 @@
 #include "server/watch.h"
 
 /* Packets handled before the other connections of the loop have their turn. */
-enum { PACKETS_A_TURN = 16, LOOK_AGAIN_S = 1 };
+enum { PACKETS_A_TURN = 16, LOOK_AGAIN_S = 1, LOOK_AGAIN_MAX_S = 64, SLOW_ASKING_NS = 50000000 };
+
+static const uint64_t slow_pause_ns = 5000000000u;
 
 static void
 conn_close_socket(struct conn *conn)
@@ -48,13 +51,34 @@ reap(struct conn *conn)
 	reaper_reap(session);
 }
 
+static uint64_t
+now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 bool
 conn_end_session(struct conn *conn)
 {
+	struct slabd *slabd = conn->loop->slabd;
+	uint64_t now = now_ns();
+
 	if (!conn->session)
 		return true;
-	if (!is_dead(conn) && session_is_mapped_by_client(conn->session))
-		return false;
+	if (!is_dead(conn)) {
+		if (atomic_read(&slabd->slow_uid) == conn->peer.uid && now < atomic_read(&slabd->slow_until_ns))
+			return false;
+		if (session_is_mapped_by_client(conn->session)) {
+			if (conn->session->asking_ns > SLOW_ASKING_NS) {
+				atomic_write(&slabd->slow_uid, conn->peer.uid);
+				atomic_write(&slabd->slow_until_ns, now + slow_pause_ns);
+			}
+			return false;
+		}
+	}
 	reap(conn);
 	return true;
 }
@@ -70,8 +94,9 @@ end(struct conn *conn)
 		conn_free(conn);
 		return;
 	}
-	conn->session->state = SESSION_DETACHED;
+	atomic_write(&conn->session->state, SESSION_DETACHED);
 	log_info("client %u (pid %d) has closed its socket and still maps its session: kept until it ends", conn->session->id, conn->peer.pid);
+	conn->again_s = LOOK_AGAIN_S;
 	event_add(conn->again, &again);
 }
 
@@ -90,15 +115,29 @@ on_died(evutil_socket_t fd, short what, void *ctx)
 static void
 on_again(evutil_socket_t fd, short what, void *ctx)
 {
-	struct timeval again = {LOOK_AGAIN_S, 0};
 	struct conn *conn = ctx;
+	struct timeval again;
 
 	(void)fd;
 	(void)what;
+	/* Less and less often: who lives on without his socket may do so for long, and his death shows at once. */
+	if (conn->again_s < LOOK_AGAIN_MAX_S)
+		conn->again_s *= 2;
+	again = (struct timeval){conn->again_s, 0};
 	if (conn_end_session(conn))
 		conn_free(conn);
 	else
 		event_add(conn->again, &again);
+}
+
+/* Told at each power of two: nobody shall fill the log. */
+static void
+note_bad_packet(const struct conn *conn, const char *what)
+{
+	uint64_t n = atomic_add(&conn->loop->slabd->n_bad_packets, 1) + 1;
+
+	if ((n & (n - 1)) == 0)
+		log_warning("pid %d, uid %u: %s; %llu bad packets in all", conn->peer.pid, conn->peer.uid, what, (unsigned long long)n);
 }
 
 static void
@@ -110,17 +149,19 @@ on_readable(evutil_socket_t fd, short what, void *ctx)
 	for (int i = 0; i < PACKETS_A_TURN && conn->n_pending == 0; i++) {
 		unsigned char packet[PROTO_MAX_PACKET];
 		ssize_t n = channel_recv_from(fd, packet, sizeof packet, &conn->sender, MSG_DONTWAIT);
+		int r;
 
 		if (n == -EAGAIN)
 			return;
-		if (n > 0 && request_handle(conn, packet, (size_t)n) == 0)
+		r = n > 0 ? request_handle(conn, packet, (size_t)n) : 0;
+		if (n > 0 && r == REQUEST_E_HEAVY)
+			return;
+		if (n > 0 && r == 0)
 			continue;
-		if (n == -EMSGSIZE || n == -EMFILE || n > 0) {
-			atomic_add(&conn->loop->slabd->n_bad_packets, 1);
-			log_warning("pid %d, uid %u: %s", conn->peer.pid, conn->peer.uid,
+		if (n == -EMSGSIZE || n == -EMFILE || n > 0)
+			note_bad_packet(conn,
 				n > 0 ? "a packet that is none of the protocol's; the connection is closed" :
 					"a packet too long, or with descriptors nobody asked for; it is ignored");
-		}
 		if (n == -EMSGSIZE || n == -EMFILE)
 			continue;
 		end(conn);
@@ -151,10 +192,10 @@ conn_send(struct conn *conn, const void *buf, size_t n, const int *fds, unsigned
 {
 	int r = channel_send(conn->fd, buf, n, fds, n_fds, MSG_DONTWAIT);
 
-	/* Only a peer that asks and does not read gets here; one with descriptors to come has lost its session then, and is told by the end. */
-	if (r != -EAGAIN)
+	if (r == 0)
 		return;
-	if (n_fds || !(conn->pending = realloc(conn->pending, n))) {
+	/* A peer that asks and does not read waits; what cannot be sent at all, descriptors included, is told by the connection's end. */
+	if (r != -EAGAIN || n_fds || !(conn->pending = realloc(conn->pending, n))) {
 		shutdown(conn->fd, SHUT_RDWR);
 		return;
 	}
@@ -189,13 +230,16 @@ conn_watch_death(struct conn *conn, uint64_t nonce)
 	if (conn->loop->slabd->options.is_old_kernel) {
 		if (conn->sender.pid != conn->peer.pid || nonce != conn->nonce)
 			return -EPERM;
-	} else if (getsockopt(conn->fd, SOL_SOCKET, CONN_SO_PEERPIDFD, &conn->pidfd, &length) < 0) {
+	} else if (conn->pidfd < 0 && getsockopt(conn->fd, SOL_SOCKET, CONN_SO_PEERPIDFD, &conn->pidfd, &length) < 0) {
 		return -errno;
 	}
 	conn->died = event_new(conn->loop->base, conn->pidfd, EV_READ, on_died, conn);
-	if (!conn->died || event_add(conn->died, NULL) < 0)
-		return -ENOMEM;
-	return 0;
+	if (conn->died && event_add(conn->died, NULL) == 0)
+		return 0;
+	if (conn->died)
+		event_free(conn->died);
+	conn->died = NULL;
+	return -ENOMEM;
 }
 
 void
@@ -203,7 +247,6 @@ conn_new(struct loop *loop, int fd)
 {
 	struct conn *conn = calloc(1, sizeof *conn);
 	socklen_t length = sizeof conn->peer;
-	int on = 1;
 
 	if (!conn) {
 		close(fd);
@@ -222,8 +265,7 @@ conn_new(struct loop *loop, int fd)
 	loop->conns = conn;
 	atomic_add(&loop->n_conns, 1);
 	if (!conn->readable || !conn->writable || !conn->again || event_add(conn->readable, NULL) < 0 ||
-	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &conn->peer, &length) < 0 ||
-	    (loop->slabd->options.is_old_kernel && setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0))
+	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &conn->peer, &length) < 0)
 		conn_free(conn);
 }
 

@@ -32,6 +32,7 @@ struct conn {
 	struct event *writable; /* while a reply waits for room */
 	struct event *died;
 	struct event *again; /* a detached session: look again */
+	unsigned again_s;    /* after so long */
 	bool has_hello;
 	bool is_refusal_logged;
 	struct ucred sender; /* of the packet being handled; pid 0: not known */

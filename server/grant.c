@@ -4,11 +4,15 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "shm/barn.h"
 
 /* Fresh objects a refill may carve: this share of what the cache has, but so many sheaves at least (speed-notes.md, 4.2). */
 enum { CARVE_SHARE = 64, CARVE_MIN_SHEAVES = 2, MAX_SHEAVES = 256 };
+
+/* Compare-and-swaps on one word that may be lost to a client that does not stop writing it. */
+enum { MAX_LOST = 64 };
 
 /* Empty sheaves that stay on a client's list. */
 enum { MAX_EMPTY = 256 };
@@ -51,16 +55,16 @@ take_clear_word(struct take *t, uint32_t *word)
 	if (t->cache->flags & LAYOUT_CACHE_NO_OWNER)
 		return true;
 	w = atomic_read(word);
-	do {
+	for (int tries = 0; tries < MAX_LOST; tries++) {
 		uint32_t owner = word_owner(w);
 
 		if (owner != 0 && owner != t->session->client && !MUTANT(NO_WORD_CHECK))
 			return false;
 		STEP(TAKE_CHECKED);
-		if (!(w & WORD_LOW_MASK) || MUTANT(WORD_LEFT))
+		if (!(w & WORD_LOW_MASK) || MUTANT(WORD_LEFT) || atomic_cas(word, &w, word_cleared(w)))
 			return true;
-	} while (!atomic_cas(word, &w, word_cleared(w)));
-	return true;
+	}
+	return false;
 }
 
 static void
@@ -188,6 +192,7 @@ hand_out(struct session *session, struct cache *cache, uint32_t slot, bool to_ap
 	struct layout_session_cache *lists = session_cache(session, cache->id);
 	struct layout_slot *shown = session_slots(session);
 
+	session->slots[slot].is_lent = true;
 	barn_hand(&shown[slot], to_app ? LAYOUT_HOLDER_APP : LAYOUT_HOLDER_BARN);
 	if (!to_app)
 		barn_push(is_empty ? &lists->empty : &lists->full, shown, slot);
@@ -211,7 +216,7 @@ take_list(struct session *session, struct cache *cache, uint64_t *head, uint32_t
 			session_fault(session, "a slot of another cache on a list");
 			continue;
 		}
-		if (!barn_take(&shown[slot], holder, LAYOUT_HOLDER_SLABD))
+		if (!session_slot_take(session, (uint32_t)slot, holder))
 			continue;
 		grant_take_back(session, (uint32_t)slot, to_barn);
 		if (to_barn && session->slots[slot].capacity == cache->capacity && !cache->is_sheafless &&
@@ -231,13 +236,11 @@ grant_flush(struct session *session, struct cache *cache)
 void
 grant_close(struct session *session, struct cache *cache)
 {
-	struct layout_slot *shown = session_slots(session);
-
 	for (uint32_t slot = 0; slot < session->n_slots; slot++) {
 		if (session->slots[slot].cache != cache->id)
 			continue;
-		if (!barn_take(&shown[slot], LAYOUT_HOLDER_BARN, LAYOUT_HOLDER_SLABD) &&
-		    !barn_take(&shown[slot], LAYOUT_HOLDER_RETURNED, LAYOUT_HOLDER_SLABD))
+		if (!session->slots[slot].is_lent || (!session_slot_take(session, slot, LAYOUT_HOLDER_BARN) &&
+		    !session_slot_take(session, slot, LAYOUT_HOLDER_RETURNED)))
 			continue;
 		grant_take_back(session, slot, true);
 		session_slot_put(session, slot);
@@ -258,7 +261,7 @@ for_each_session(
 	for (struct session *s = arena->first_session; s; s = s->next) {
 		if (s == mine || s->is_readonly || pthread_mutex_trylock(&s->work) != 0)
 			continue;
-		if (s->map && s->state != SESSION_DYING)
+		if (s->map && atomic_read(&s->state) != SESSION_DYING)
 			visit(s, cache);
 		pthread_mutex_unlock(&s->work);
 	}
@@ -311,42 +314,58 @@ struct lending {
 	const uint8_t *nodes; /* near to far */
 	uint64_t fresh;       /* objects that may still be carved */
 	bool is_all_or_none;  /* a sheaf that is not full is of no use */
+	uint32_t n_granted;   /* sheaves so far: for more than the first nobody else's are called in */
 	bool has_looked;      /* at all sessions' returns */
 	bool has_relieved;
 	int r; /* why carving failed last */
 };
 
-/* From what is resident on the node: size is in and out. */
-static void
-fill_resident(struct lending *l, struct node *node, struct sheaf *sheaf, uint32_t *size)
+/* Objects of the barn's oldest sheaf, up to want; the rest go to their slabs. list_lock held. */
+static uint32_t
+open_barn_sheaf(struct lending *l, struct node *node, uint32_t *places, uint32_t want, struct node_discard *discard)
 {
 	struct arena *arena = l->session->arena;
-	uint32_t places[LAYOUT_MAX_SHEAF], n = 0;
+	struct node_sheaf *barn = node_barn_get(node);
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; barn && i < barn->size; i++) {
+		struct slab_object o;
+
+		/* Slabs with BARN objects stay on the map. */
+		if (!slab_find(arena, l->cache, barn->place[i], &o))
+			continue;
+		if (n == want) {
+			node_put_free(arena, node, o.slab, o.word, discard);
+			continue;
+		}
+		slab_set(arena, o.word, SLAB_OUT);
+		STEP(GRANT_MARKED);
+		places[n++] = barn->place[i];
+	}
+	free(barn);
+	return n;
+}
+
+/*
+ * From what is resident on the node: size is in and out.  A whole sheaf as it is, else from the slabs; sheaves are opened rather than slabs
+ * carved.  fresh: a slab just carved (0: none); it joins in the same hold, so that nobody else takes it first.
+ */
+static void
+fill_resident(struct lending *l, struct node *node, uint32_t fresh, struct sheaf *sheaf, uint32_t *size)
+{
+	struct arena *arena = l->session->arena;
+	uint32_t places[LAYOUT_MAX_SHEAF], n = 0, want = l->capacity - *size;
 	struct node_discard discard = {0};
-	struct node_sheaf *barn = NULL;
 
 	node_lock(node);
+	if (fresh)
+		node_add_slab(arena, node, fresh);
 	if (*size == 0 && l->capacity == l->cache->capacity)
-		barn = node_barn_get(node);
-	if (barn) {
-		for (uint32_t i = 0; i < barn->size; i++) {
-			struct slab_object o;
-
-			/* Slabs with BARN objects stay on the map. */
-			if (!slab_find(arena, l->cache, barn->place[i], &o))
-				continue;
-			/* A sheaf from before the capacity was tuned down. */
-			if (n == l->capacity) {
-				node_put_free(arena, node, o.slab, o.word, &discard);
-				continue;
-			}
-			slab_set(arena, o.word, SLAB_OUT);
-			STEP(GRANT_MARKED);
-			places[n++] = barn->place[i];
-		}
-	} else {
-		n = node_take_free(arena, node, places, l->capacity - *size);
-	}
+		n = open_barn_sheaf(l, node, places, want, &discard);
+	if (n == 0)
+		n = node_take_free(arena, node, places, want);
+	while (n < want && node->first_full)
+		n += open_barn_sheaf(l, node, places + n, want - n, &discard);
 	/* Popped from the end: the lowest place comes out first. */
 	for (uint32_t i = 0; i < n; i++)
 		atomic_write(&sheaf->entry[*size + i], places[n - 1 - i]);
@@ -359,12 +378,11 @@ fill_resident(struct lending *l, struct node *node, struct sheaf *sheaf, uint32_
 	if (n && *size == n)
 		node->n_sheaves_granted++;
 	node_unlock(node);
-	free(barn);
 	node_discard(arena, &discard);
 }
 
-/* Carves one slab on the nearest node that has memory. */
-static bool
+/* Carves one slab on the nearest node that has memory; 0: there is none. */
+static uint32_t
 carve(struct lending *l, struct node **nodep)
 {
 	struct arena *arena = l->session->arena;
@@ -377,13 +395,10 @@ carve(struct lending *l, struct node **nodep)
 		if (l->r < 0)
 			continue;
 		l->fresh -= arena->slabs[slab].n_objects < l->fresh ? arena->slabs[slab].n_objects : l->fresh;
-		node_lock(node);
-		node_add_slab(arena, node, slab);
-		node_unlock(node);
 		*nodep = node;
-		return true;
+		return slab;
 	}
-	return false;
+	return 0;
 }
 
 /* Objects for one slot, up to its capacity. Returns how many. */
@@ -392,28 +407,28 @@ fill(struct lending *l, uint32_t slot)
 {
 	struct sheaf *sheaf = session_sheaf(l->session, slot);
 	struct node *node = &l->cache->nodes[l->nodes[0]];
-	uint32_t size = 0;
+	uint32_t size = 0, fresh;
 
 	if (atomic_read(&sheaf->size) != 0)
 		grant_take_back(l->session, slot, false);
 	/* Touched here, so that no page fault falls under the lock. */
 	atomic_write(&sheaf->size, 0);
-	fill_resident(l, node, sheaf, &size);
+	fill_resident(l, node, 0, sheaf, &size);
 	while (size < l->capacity) {
 		if (!l->has_looked) {
 			l->has_looked = true;
 			for_each_session(l->session->arena, l->session, l->cache, grant_flush);
-			fill_resident(l, node, sheaf, &size);
-		} else if (l->fresh && carve(l, &node)) {
-			fill_resident(l, node, sheaf, &size);
-		} else if ((size > 0 && !l->is_all_or_none) || l->r == 0) {
+			fill_resident(l, node, 0, sheaf, &size);
+		} else if (l->fresh && (fresh = carve(l, &node)) != 0) {
+			fill_resident(l, node, fresh, sheaf, &size);
+		} else if ((size > 0 && !l->is_all_or_none) || l->r == 0 || l->n_granted) {
 			break; /* a part of a sheaf, or fewer sheaves, rather than more memory */
 		} else if (!l->has_relieved) {
 			l->has_relieved = true;
 			relieve(l->session);
 			l->fresh = l->fresh ? l->fresh : l->capacity;
 			for (unsigned i = 0; i < l->cache->n_nodes && size < l->capacity; i++)
-				fill_resident(l, &l->cache->nodes[l->nodes[i]], sheaf, &size);
+				fill_resident(l, &l->cache->nodes[l->nodes[i]], 0, sheaf, &size);
 		} else {
 			break;
 		}
@@ -435,12 +450,16 @@ static int
 explain_shortage(const struct lending *l, char *why, size_t why_size)
 {
 	struct arena *arena = l->session->arena;
+	char note[sizeof arena->page_note];
 
+	pthread_mutex_lock(&arena->ledger_lock);
+	memcpy(note, arena->page_note, sizeof note);
+	pthread_mutex_unlock(&arena->ledger_lock);
 	if (l->r == -ENOSPC)
 		snprintf(why, why_size, "arena '%s' is full: its limit is %llu bytes (--arena-size)", arena->name,
 			(unsigned long long)arena->options.limit_bytes);
 	else
-		snprintf(why, why_size, "no memory for cache '%s': %s", l->cache->name, arena->page_note[0] ? arena->page_note : "the word table is full");
+		snprintf(why, why_size, "no memory for cache '%s': %s", l->cache->name, l->r == -EOVERFLOW ? "the word table is full" : note);
 	return -ENOMEM;
 }
 
@@ -587,7 +606,7 @@ grant_refill(struct session *session, struct cache *cache, const struct grant_re
 			break;
 		}
 		hand_out(session, cache, (uint32_t)slot, to_app, false);
-		grant->n_sheaves++;
+		l.n_granted = ++grant->n_sheaves;
 		grant->n_objects += n;
 		grant->slot = (uint32_t)slot;
 	} while (grant->n_sheaves < want && !to_app);

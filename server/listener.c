@@ -16,13 +16,14 @@
 #include "server/log.h"
 #include "server/slabd.h"
 
-enum { ACCEPTS_A_TURN = 64, PAUSE_MS = 100, DEFAULT_SOCKET_MODE = 0660 };
+enum { ACCEPTS_A_TURN = 64, PAUSE_MS = 100, DEFAULT_SOCKET_MODE = 0660, LISTENER_SO_PASSRIGHTS = 83 };
 
 struct listener {
 	struct slabd *slabd;
 	int fd;
 	int lock_fd;
 	char *path; /* NULL: systemd's */
+	bool is_bound;
 	struct event *readable;
 	struct event *resume;
 };
@@ -69,8 +70,11 @@ take_lock(struct listener *listener, char *why, size_t why_size)
 	snprintf(path, sizeof path, "%s.lock", listener->path);
 	listener->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (listener->lock_fd < 0) {
-		snprintf(why, why_size, "%s: %s", path, strerror(errno));
-		return -errno;
+		int r = -errno;
+
+		snprintf(why, why_size, "no socket at %s: %s%s", listener->path, strerror(-r),
+			r == -ENOENT ? " (its folder must be there; systemd's RuntimeDirectory= makes it)" : "");
+		return r;
 	}
 	if (flock(listener->lock_fd, LOCK_EX | LOCK_NB) < 0) {
 		snprintf(why, why_size, "another slabd has %s (its lock %s.lock is taken); stop it, or choose another --socket", listener->path,
@@ -95,8 +99,9 @@ clear_path(const char *path, const struct sockaddr_un *address, char *why, size_
 	}
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0) {
-		snprintf(why, why_size, "no socket: %s", strerror(errno));
-		return -errno;
+		r = -errno;
+		snprintf(why, why_size, "no socket: %s", strerror(-r));
+		return r;
 	}
 	r = connect(fd, (const struct sockaddr *)address, sizeof *address) < 0 ? errno : 0;
 	close(fd);
@@ -106,8 +111,9 @@ clear_path(const char *path, const struct sockaddr_un *address, char *why, size_
 	}
 	log_notice("%s was left behind by a dead slabd: taken over", path);
 	if (unlink(path) < 0) {
-		snprintf(why, why_size, "%s: %s", path, strerror(errno));
-		return -errno;
+		r = -errno;
+		snprintf(why, why_size, "%s: %s", path, strerror(-r));
+		return r;
 	}
 	return 0;
 }
@@ -141,6 +147,7 @@ listen_at(struct listener *listener, const struct slabd_options *options, char *
 	mask = umask(0777);
 	r = listener->fd < 0 || bind(listener->fd, (struct sockaddr *)&address, sizeof address) < 0 ? -errno : 0;
 	umask(mask);
+	listener->is_bound = r == 0;
 	if (r < 0) {
 		snprintf(why, why_size, "%s: %s", path, strerror(-r));
 		return r;
@@ -160,7 +167,7 @@ int
 listener_new(struct listener **listenerp, struct slabd *slabd, const struct slabd_options *options, char *why, size_t why_size)
 {
 	struct listener *listener = calloc(1, sizeof *listener);
-	int n = sd_listen_fds(1), r = 0;
+	int n = sd_listen_fds(1), r = 0, on = 1, off = 0;
 
 	if (!listener)
 		return -ENOMEM;
@@ -175,6 +182,15 @@ listener_new(struct listener **listenerp, struct slabd *slabd, const struct slab
 	} else {
 		r = listen_at(listener, options, why, why_size);
 	}
+	/*
+	 * Nobody may pass us a descriptor: to close a stranger's last one can take as long as he likes (SO_LINGER).  Before Linux 6.16 there is no such
+	 * option, and such packets are refused after the fact (channel.h).
+	 */
+	if (r == 0)
+		setsockopt(listener->fd, SOL_SOCKET, LISTENER_SO_PASSRIGHTS, &off, sizeof off);
+	/* Here, so that no packet of an accepted connection comes without it. */
+	if (r == 0 && slabd->options.is_old_kernel && setsockopt(listener->fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0)
+		r = -errno;
 	if (r == 0) {
 		listener->readable = event_new(slabd->loops[0].base, listener->fd, EV_READ | EV_PERSIST, on_readable, listener);
 		listener->resume = evtimer_new(slabd->loops[0].base, on_resume, listener);
@@ -198,7 +214,7 @@ listener_free(struct listener *listener)
 		event_free(listener->readable);
 	if (listener->resume)
 		event_free(listener->resume);
-	if (listener->path && listener->fd >= 0)
+	if (listener->is_bound)
 		unlink(listener->path);
 	if (listener->fd >= 0)
 		close(listener->fd);

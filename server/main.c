@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* slabd: reads its settings, serves in the foreground, and is the only file that exits. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,8 @@ main(int argc, char **argv)
 	char why[640];
 	int r;
 
+	/* A log that nobody reads any more must not end slabd. */
+	signal(SIGPIPE, SIG_IGN);
 	settings.argc = argc;
 	settings.argv = argv;
 	config_init(config);

@@ -108,7 +108,7 @@ node_add_slab(struct arena *arena, struct node *node, uint32_t number)
 	list_add(arena, node, number, true);
 	node->n_slabs++;
 	node->n_pages += 1u << slab->order;
-	node->n_objects += slab->n_objects;
+	atomic_write(&node->n_objects, node->n_objects + slab->n_objects);
 	node->n_free += slab->n_free;
 	node->n_carved++;
 	node->n_order_fallback += slab->order != node->cache->order;
@@ -136,7 +136,7 @@ take_from_slab(struct arena *arena, struct node *node, uint32_t number, uint32_t
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < slab->n_objects && n < want; i += 16) {
-		uint32_t bits = arena->bits[(slab->first_word + i) / 16];
+		uint32_t bits = atomic_read(&arena->bits[(slab->first_word + i) / 16]);
 		uint32_t free = ~(bits | bits >> 1) & 0x55555555u;
 
 		while (free && n < want) {
@@ -180,12 +180,13 @@ discard_slab(struct arena *arena, struct node *node, uint32_t number, struct nod
 		list_del(arena, node, number);
 	node->n_slabs--;
 	node->n_pages -= slab_pages(slab);
-	node->n_objects -= slab->n_objects;
+	atomic_write(&node->n_objects, node->n_objects - slab->n_objects);
 	node->n_free -= slab->n_free;
 	node->n_discarded++;
 	slab_retire(arena, number);
 	slab->next = discard->first;
 	discard->first = number;
+	discard->cache = node->cache;
 }
 
 void
@@ -210,7 +211,7 @@ node_discard(struct arena *arena, struct node_discard *discard)
 		uint32_t number = discard->first;
 
 		discard->first = arena->slabs[number].next;
-		slab_free(arena, number);
+		slab_free(arena, discard->cache, number);
 	}
 }
 

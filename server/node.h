@@ -16,7 +16,7 @@
 struct arena;
 struct cache;
 
-/* Times of hold are taken on one acquisition in LOCK_SAMPLE and multiplied. */
+/* Times of hold are taken on one acquisition in NODE_LOCK_SAMPLE and multiplied. */
 enum { NODE_LOCK_SAMPLE = 16 };
 
 struct list_lock {
@@ -63,6 +63,7 @@ struct node {
 
 /* Slabs that left the map under the lock and give their memory back after it. */
 struct node_discard {
+	struct cache *cache;
 	uint32_t first; /* linked by next */
 };
 

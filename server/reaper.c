@@ -7,6 +7,9 @@
 /* Slabs walked in one hold of a list_lock: others' refills wait no longer than this takes. */
 enum { BATCH = 64 };
 
+/* Compare-and-swaps on one word that may be lost. */
+enum { MAX_LOST = 64 };
+
 struct walk {
 	struct session *session;
 	struct node *node; /* whose lock is held; NULL: none */
@@ -33,7 +36,12 @@ walk_word(struct walk *walk, uint32_t number, uint32_t i)
 	uint32_t w = atomic_read(word);
 	bool frees;
 
-	while (word_owner(w) == walk->session->client && slab_get(arena, index) == SLAB_OUT) {
+	/* A client that writes others' words can make it fail again and again: then the object stays an orphan. */
+	for (int tries = 0; word_owner(w) == walk->session->client && slab_get(arena, index) == SLAB_OUT; tries++) {
+		if (tries == MAX_LOST) {
+			walk->n_kept++;
+			return;
+		}
 		frees = word_state(w) == WORD_CLOSING || walk->node->cache->flags & LAYOUT_CACHE_RECLAIM;
 		STEP(RECLAIM_READ);
 		if (MUTANT(PLAIN_RECLAIM))
@@ -69,7 +77,7 @@ walk_slab(struct walk *walk, uint32_t number)
 
 	if (!cache || cache->flags & LAYOUT_CACHE_NO_OWNER)
 		return;
-	node = &cache->nodes[slab->node % cache->n_nodes];
+	node = &cache->nodes[atomic_read(&slab->node) % cache->n_nodes];
 	if (walk->node != node || ++walk->n_held >= BATCH) {
 		walk_unlock(walk);
 		node_lock(node);
@@ -77,7 +85,7 @@ walk_slab(struct walk *walk, uint32_t number)
 		walk->n_held = 0;
 	}
 	/* What was read before the lock may be another slab by now: then its objects, new ones, do not name the dead. */
-	if (slab->cache != cache->id || slab->node != node->index)
+	if (atomic_read(&slab->cache) != cache->id || atomic_read(&slab->node) != node->index)
 		return;
 	n_objects = slab->n_objects;
 	/* An emptied slab may be retired in the midst of it; its last object was then the one. */
@@ -118,7 +126,7 @@ reaper_reap(struct session *session)
 
 	pthread_rwlock_rdlock(&arena->sessions_lock);
 	pthread_mutex_lock(&session->work);
-	session->state = SESSION_DYING;
+	atomic_write(&session->state, SESSION_DYING);
 	if (!session->is_readonly) {
 		if (MUTANT(WORDS_FIRST))
 			walk_words(&walk);

@@ -143,6 +143,8 @@ request_need_writable(struct request *q)
 		REFUSE(q, PROTO_STATUS_STATE, "attach to an arena first");
 	if (q->conn->session->is_readonly)
 		REFUSE(q, PROTO_STATUS_ACCESS, "the session is read-only");
+	if (!q->conn->session->map)
+		REFUSE(q, PROTO_STATUS_IO, "slabd has no memory to map the session");
 	return PROTO_STATUS_OK;
 }
 
@@ -276,10 +278,10 @@ request_fault(struct request *q)
 		REFUSE(q, PROTO_STATUS_STATE, "attach to an arena first");
 	pthread_rwlock_rdlock(&q->arena->sessions_lock);
 	cache = arena_cache(q->arena, in->cache);
-	snprintf(what, sizeof what, "%s, cache '%s', place %llu", kinds[in->kind < 5 ? in->kind : 0], cache ? cache->name : "?",
-		(unsigned long long)in->place);
+	snprintf(what, sizeof what, "%s, cache '%s', at byte %llu of the arena; %llu of the kind", kinds[in->kind < 5 ? in->kind : 0],
+		cache ? cache->name : "?", (unsigned long long)in->place, (unsigned long long)in->n);
 	pthread_rwlock_unlock(&q->arena->sessions_lock);
-	session_fault(q->conn->session, what);
+	session_report(q->conn->session, what);
 	return PROTO_STATUS_OK;
 }
 
@@ -386,8 +388,13 @@ request_handle(struct conn *conn, const void *packet, size_t n)
 	enum proto_op op = 0;
 	uint32_t id = 0;
 	int r, length;
+	bool is_heavy;
 
 	r = proto_unpack_request(packet, n, &op, &id, &in, q.why, sizeof q.why);
+	is_heavy = r == 0 && (op == PROTO_OP_AUDIT || op == PROTO_OP_CLIENTS);
+	/* Nobody waits for it: it is not worth the walk. */
+	if (is_heavy && id == 0)
+		return 0;
 	q.in = &in;
 	status = r == 0 ? dispatch(&q, op) : r == PROTO_E_UNKNOWN_OP ? PROTO_STATUS_UNKNOWN_OP : PROTO_STATUS_BAD_REQUEST;
 	if (id != 0) {
@@ -395,10 +402,12 @@ request_handle(struct conn *conn, const void *packet, size_t n)
 			length = proto_pack_reply(buf, sizeof buf, op, id, &q.out);
 		else
 			length = proto_pack_error(buf, sizeof buf, id, status, q.why);
-		if (length > 0)
-			conn_send(conn, buf, (size_t)length, q.fds, q.n_fds);
+		/* A reply that does not fit its own table's limits: the peer shall not wait for it. */
+		if (length < 0)
+			return -EBADMSG;
+		conn_send(conn, buf, (size_t)length, q.fds, q.n_fds);
 	}
 	if (q.own_fd >= 0)
 		close(q.own_fd);
-	return r < 0 ? r : 0;
+	return r < 0 ? r : is_heavy ? REQUEST_E_HEAVY : 0;
 }

@@ -37,7 +37,10 @@ struct request {
 		return (status);                                                                                                           \
 	} while (0)
 
-/* Handles a packet and answers it.  0; -EBADMSG: it is none of the protocol's, the connection must go (it was answered if it had an id). */
+/* It looked at the whole arena: the other connections of the loop come first now. */
+enum { REQUEST_E_HEAVY = 1 };
+
+/* Handles a packet and answers it.  0, REQUEST_E_HEAVY; -EBADMSG: it is none of the protocol's, the connection must go (it was answered if it had an id). */
 int request_handle(struct conn *conn, const void *packet, size_t n);
 
 /* What the functions of slabd return, as a status. */

@@ -16,6 +16,14 @@
 /* So many dead may be named by words; of more, the words are rewritten to ORPHAN. */
 enum { MAX_NAMED = 4096 };
 
+static const size_t slots_bytes = LAYOUT_MAX_SLOTS * sizeof(struct session_slot);
+
+/* Reports logged for one session. */
+enum { MAX_REPORTS = 256 };
+
+/* Compare-and-swaps on one word that may be lost. */
+enum { MAX_LOST = 64 };
+
 /* Has it objects whose words say something? */
 static bool
 slab_has_words(struct arena *arena, uint16_t id)
@@ -29,6 +37,8 @@ slab_has_words(struct arena *arena, uint16_t id)
 static void
 forget_name(struct arena *arena, uint32_t client)
 {
+	bool is_left = false;
+
 	for (uint32_t number = 1; number <= atomic_read_acquire(&arena->n_slabs); number++) {
 		const struct slab *slab = &arena->slabs[number];
 
@@ -38,10 +48,14 @@ forget_name(struct arena *arena, uint32_t client)
 			uint32_t *word = &arena->words[slab->first_word + i];
 			uint32_t w = atomic_read(word);
 
-			while (word_owner(w) == client && !atomic_cas(word, &w, word_with(w, WORD_ORPHAN, word_state(w))))
-				continue;
+			for (int tries = 0; word_owner(w) == client && tries < MAX_LOST; tries++)
+				if (atomic_cas(word, &w, word_with(w, WORD_ORPHAN, word_state(w))))
+					break;
+			is_left = is_left || word_owner(atomic_read(word)) == client;
 		}
 	}
+	if (is_left)
+		return;
 	arena->named[client] = 0;
 	arena->n_named--;
 	if (arena->dead[client] && arena->dead[client]->ended_ns > arena->forgotten_ns)
@@ -103,7 +117,6 @@ is_over_limit(const struct arena *arena, uid_t uid)
 static int
 make_segment(struct session *session)
 {
-	struct layout_session *head;
 	int r;
 
 	session->fd = segment_create("slabd:session", LAYOUT_SESSION_BYTES, LAYOUT_PAGES_4K, 0);
@@ -112,14 +125,14 @@ make_segment(struct session *session)
 	r = segment_map(session->fd, LAYOUT_SESSION_BYTES, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE, NULL, &session->map);
 	if (r < 0)
 		return r;
-	session->slots = calloc(LAYOUT_MAX_SLOTS, sizeof *session->slots);
-	if (!session->slots)
+	/* Mapped, not malloc'd: few slots of many are ever touched, and what was goes back with the session. */
+	session->slots = mmap(NULL, slots_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (session->slots == MAP_FAILED) {
+		session->slots = NULL;
 		return -ENOMEM;
+	}
 	session->end_off = LAYOUT_SESSION_SHEAVES_OFF;
-	head = session_head(session);
-	head->hash = layout_hash;
-	head->client = session->client;
-	head->incarnation = session->id >> 14;
+	session_head(session)->hash = layout_hash;
 	return 0;
 }
 
@@ -130,9 +143,31 @@ session_free(struct session *session)
 		segment_unmap(session->map, LAYOUT_SESSION_BYTES);
 	if (session->fd >= 0)
 		close(session->fd);
-	free(session->slots);
+	if (session->slots)
+		munmap(session->slots, slots_bytes);
 	pthread_mutex_destroy(&session->work);
 	free(session);
+}
+
+/* sessions_lock held for writing. */
+static void
+enter(struct session *session)
+{
+	struct arena *arena = session->arena;
+
+	session->id = session->client | ++arena->incarnations[session->client] << 14;
+	if (session->map) {
+		session_head(session)->client = session->client;
+		session_head(session)->incarnation = session->id >> 14;
+	}
+	arena->sessions[session->client] = session;
+	session->next = arena->first_session;
+	session->prevp = &arena->first_session;
+	if (session->next)
+		session->next->prevp = &session->next;
+	arena->first_session = session;
+	arena->n_sessions++;
+	arena->n_sessions_ever++;
 }
 
 int
@@ -156,25 +191,19 @@ session_new(struct session **sessionp, struct arena *arena, const struct session
 	snprintf(session->label, sizeof session->label, "%s", who->label);
 	pthread_mutex_init(&session->work, NULL);
 
+	if (!who->is_readonly)
+		r = make_segment(session);
+	if (r < 0) {
+		snprintf(why, why_size, "no session segment: %s", strerror(-r));
+		session_free(session);
+		return r;
+	}
 	pthread_rwlock_wrlock(&arena->sessions_lock);
 	is_refused = is_over_limit(arena, who->uid);
 	max_sessions = arena->options.max_sessions;
 	session->client = is_refused ? 0 : take_client(arena);
-	if (session->client) {
-		session->id = session->client | ++arena->incarnations[session->client] << 14;
-		if (!who->is_readonly)
-			r = make_segment(session);
-		if (r == 0) {
-			arena->sessions[session->client] = session;
-			session->next = arena->first_session;
-			session->prevp = &arena->first_session;
-			if (session->next)
-				session->next->prevp = &session->next;
-			arena->first_session = session;
-			arena->n_sessions++;
-			arena->n_sessions_ever++;
-		}
-	}
+	if (session->client)
+		enter(session);
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	if (is_refused) {
 		snprintf(why, why_size, "uid %u has its %u sessions in arena '%s'; max-sessions= in [arena %s] says how many", who->uid,
@@ -184,8 +213,6 @@ session_new(struct session **sessionp, struct arena *arena, const struct session
 	} else if (!session->client) {
 		snprintf(why, why_size, "arena '%s' has its %d clients", arena->name, LAYOUT_MAX_CLIENTS);
 		r = -EUSERS;
-	} else if (r < 0) {
-		snprintf(why, why_size, "no session segment: %s", strerror(-r));
 	}
 	if (r < 0) {
 		session_free(session);
@@ -242,20 +269,30 @@ bool
 session_is_mapped_by_client(struct session *session)
 {
 	struct arena *arena = session->arena;
-	bool is_mapped;
-	void *map;
+	struct timespec start, end;
+	bool is_mapped = true;
+	void *map = NULL;
+	int r = 0;
 
 	if (session->fd < 0)
 		return false;
 	pthread_rwlock_wrlock(&arena->sessions_lock);
 	if (session->map)
 		segment_unmap(session->map, LAYOUT_SESSION_BYTES);
-	is_mapped = segment_writer_exists(session->fd) != 0 &&
-		    segment_map(session->fd, LAYOUT_SESSION_BYTES, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE, NULL, &map) == 0;
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	if (segment_writer_exists(session->fd) != 0)
+		r = segment_map(session->fd, LAYOUT_SESSION_BYTES, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE, NULL, &map);
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	session->asking_ns = (uint64_t)(end.tv_sec - start.tv_sec) * 1000000000u + (uint64_t)end.tv_nsec - (uint64_t)start.tv_nsec;
 	/* Sealed now, or (by a client that wants to be clever) before: slabd drains a private copy, which nobody else can write. */
-	if (!is_mapped)
+	if (!map && r != -ENOMEM) {
+		is_mapped = false;
 		map = mmap(NULL, LAYOUT_SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, session->fd, 0);
-	session->map = map == MAP_FAILED ? NULL : map;
+		map = map == MAP_FAILED ? NULL : map;
+	}
+	if (!map)
+		log_error("client %u: its session segment could not be mapped again: %s", session->id, strerror(errno));
+	session->map = map;
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	return is_mapped;
 }
@@ -290,8 +327,9 @@ lend(struct session *session, uint32_t slot, const struct cache *cache, uint32_t
 {
 	struct layout_slot *shown = &session_slots(session)[slot];
 
-	session->slots[slot].cache = cache->id;
-	session->slots[slot].capacity = (uint16_t)capacity;
+	/* Audit and statistics of another loop may be walking the slots. */
+	atomic_write(&session->slots[slot].capacity, (uint16_t)capacity);
+	atomic_write(&session->slots[slot].cache, cache->id);
 	shown->off = session->slots[slot].off / LAYOUT_SLOT_UNIT;
 	shown->capacity = (uint16_t)capacity;
 	shown->cache = cache->id;
@@ -318,7 +356,8 @@ session_slot_lend(struct session *session, const struct cache *cache, uint32_t c
 	session->slots[slot] = (struct session_slot){.off = session->end_off, .bytes = bytes};
 	session->end_off += bytes;
 	lend(session, slot, cache, capacity);
-	session->n_slots++;
+	/* order: SLOTS release - the slot is described before a walker counts it */
+	atomic_write_release(&session->n_slots, slot + 1);
 	atomic_write(&session_head(session)->n_slots, session->n_slots);
 	return (int32_t)slot;
 }
@@ -340,11 +379,28 @@ session_slot_get(struct session *session, const struct cache *cache, uint32_t ca
 			/* From before the capacity was tuned: it retires as what is given back does. */
 			if (barn_take(&shown[slot], LAYOUT_HOLDER_BARN, LAYOUT_HOLDER_RETURNED))
 				barn_push(&session_cache(session, cache->id)->returned, shown, (uint32_t)slot);
-		} else if (barn_take(&shown[slot], LAYOUT_HOLDER_BARN, LAYOUT_HOLDER_SLABD)) {
+		} else if (session_slot_take(session, (uint32_t)slot, LAYOUT_HOLDER_BARN)) {
 			return slot;
 		}
 	}
 	return session_slot_lend(session, cache, capacity);
+}
+
+bool
+session_slot_take(struct session *session, uint32_t slot, uint32_t from)
+{
+	struct layout_slot *shown = &session_slots(session)[slot];
+
+	/* A list may name a slot that slabd has by now; its holder word then says so, unless the client writes it. */
+	if (!session->slots[slot].is_lent) {
+		if (atomic_read(&shown->holder) == from)
+			session_fault(session, "a slot given back that it does not have");
+		return false;
+	}
+	if (!barn_take(shown, from, LAYOUT_HOLDER_SLABD))
+		return false;
+	session->slots[slot].is_lent = false;
+	return true;
 }
 
 void
@@ -353,9 +409,16 @@ session_slot_put(struct session *session, uint32_t slot)
 	struct session_slot *own = &session->slots[slot];
 	unsigned size = size_class(own->bytes);
 
-	own->cache = 0;
+	atomic_write(&own->cache, 0);
 	own->next = session->free_slots[size];
 	session->free_slots[size] = slot + 1;
+}
+
+void
+session_report(struct session *session, const char *what)
+{
+	if (atomic_add(&session->n_reports, 1) < MAX_REPORTS)
+		log_warning("client %u (pid %d, uid %u, '%s'): %s", session->id, session->pid, session->uid, session->label, what);
 }
 
 void

@@ -30,6 +30,7 @@ struct session_slot {
 	uint16_t cache; /* 0: with nobody, on the free list of its size */
 	uint32_t next;  /* free list: slot + 1 */
 	uint32_t bytes; /* power of two */
+	bool is_lent;   /* in the client's hands: only then may its holder word give it back */
 };
 
 /* Sizes of slots: 32 bytes to 4,096. */
@@ -47,9 +48,11 @@ struct session {
 	gid_t gid;
 	char label[32];
 	bool is_readonly;
-	uint64_t n_faults; /* atomic: things that no correct client does */
+	uint64_t n_faults;  /* atomic: things that no correct client does */
+	uint64_t n_reports; /* atomic: what it said of itself */
 
 	pthread_mutex_t work; /* guards everything below, and the slots' holders on slabd's side */
+	uint64_t asking_ns; /* what the last session_is_mapped_by_client() took */
 	int fd;               /* session segment; -1 in a read-only session */
 	void *map;
 	struct session_slot *slots;
@@ -126,8 +129,14 @@ void session_set_open(struct session *session, struct cache *cache, bool is_open
 int32_t session_slot_lend(struct session *session, const struct cache *cache, uint32_t capacity);
 int32_t session_slot_get(struct session *session, const struct cache *cache, uint32_t capacity);
 
+/* Takes a lent slot back if its holder is `from`; false: it is not, or slabd has the slot, whatever the word says. work held. */
+bool session_slot_take(struct session *session, uint32_t slot, uint32_t from);
+
 /* The slot is in slabd's hands, and empty: it may be lent again for anything. work held. */
 void session_slot_put(struct session *session, uint32_t slot);
+
+/* What a client says of itself: logged with its name, so many a session. */
+void session_report(struct session *session, const char *what);
 
 /* Something that no correct client does: counted, logged with its name at each power of two. */
 void session_fault(struct session *session, const char *what);

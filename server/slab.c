@@ -14,6 +14,7 @@
 #include "server/cache.h"
 #include "shm/atomic.h"
 #include "shm/step.h"
+#include "shm/word.h"
 
 /* Under ledger_lock.  0: none left. */
 static uint32_t
@@ -60,7 +61,18 @@ n_words_of(const struct cache *cache, unsigned order)
 	return order == SLAB_RUN ? 1 : ((LAYOUT_PAGE_BYTES << order) + cache->object_bytes - 1) / cache->object_bytes;
 }
 
-/* Makes a slab of pages that are the caller's, described but for its words. 0 and *slabp, or -ENOMEM: no words, or no descriptor. */
+/*
+ * A word starts its life at a generation drawn for the arena: references that outlived another slabd, in a pipe or a file, do not resolve in this
+ * one.  ledger_lock held.
+ */
+static void
+seed_words(struct arena *arena, uint64_t end)
+{
+	while (arena->n_seeded < end)
+		atomic_write(&arena->words[arena->n_seeded++], word_cleared(arena->first_generation));
+}
+
+/* Makes a slab of pages that are the caller's, described but for its words. 0 and *slabp, or -EOVERFLOW: no words, or no descriptor. */
 static int
 make(struct arena *arena, struct cache *cache, struct slab made, uint32_t *slabp)
 {
@@ -68,20 +80,29 @@ make(struct arena *arena, struct cache *cache, struct slab made, uint32_t *slabp
 	struct slab *slab;
 
 	if (words_alloc(&arena->words_runs, n_words, &made.first_word) < 0)
-		return -ENOMEM;
+		return -EOVERFLOW;
 	pthread_mutex_lock(&arena->ledger_lock);
 	number = descriptor_take(arena);
+	if (!(cache->flags & LAYOUT_CACHE_NO_OWNER))
+		seed_words(arena, (uint64_t)made.first_word + n_words);
 	pthread_mutex_unlock(&arena->ledger_lock);
 	if (!number) {
 		words_free(&arena->words_runs, made.first_word, n_words);
-		return -ENOMEM;
+		return -EOVERFLOW;
 	}
 	if (MUTANT(GENERATION_RESET))
 		memset(&arena->words[made.first_word], 0, made.n_objects * sizeof(uint32_t));
 	slab = &arena->slabs[number];
-	*slab = made;
+	/* Walkers may look at a descriptor that was another slab's a moment ago; cache comes last. */
+	atomic_write(&slab->first_page, made.first_page);
+	atomic_write(&slab->first_word, made.first_word);
+	atomic_write(&slab->n_pages, made.n_pages);
+	atomic_write(&slab->n_free, made.n_free);
+	atomic_write(&slab->n_objects, made.n_objects);
+	atomic_write(&slab->order, made.order);
+	atomic_write(&slab->node, made.node);
 	for (uint32_t i = 0; i < made.n_objects; i += 16)
-		arena->bits[(made.first_word + i) / 16] = 0;
+		atomic_write(&arena->bits[(made.first_word + i) / 16], 0);
 	/* The descriptor is in use from here on: walkers look at cache first. */
 	atomic_write_release(&slab->cache, cache->id);
 	map_slab(arena, cache, number);
@@ -144,8 +165,9 @@ slab_new_run(struct arena *arena, struct cache *cache, unsigned node, uint32_t n
 void
 slab_retire(struct arena *arena, uint32_t number)
 {
-	const struct slab *slab = &arena->slabs[number];
+	struct slab *slab = &arena->slabs[number];
 
+	atomic_write(&slab->cache, 0);
 	for (uint32_t i = 0; i < slab_pages(slab); i++) {
 		struct layout_page *page = &arena->page_map[slab->first_page + i];
 
@@ -158,14 +180,12 @@ slab_retire(struct arena *arena, uint32_t number)
 }
 
 void
-slab_free(struct arena *arena, uint32_t number)
+slab_free(struct arena *arena, const struct cache *cache, uint32_t number)
 {
 	struct slab *slab = &arena->slabs[number];
-	const struct cache *cache = arena_cache(arena, slab->cache);
 	uint32_t page = slab->first_page, word = slab->first_word, n_pages = slab_pages(slab);
 	unsigned order = slab->order;
 
-	atomic_write_release(&slab->cache, 0);
 	pthread_mutex_lock(&arena->ledger_lock);
 	slab->next = arena->free_slab;
 	arena->free_slab = number;
@@ -201,7 +221,7 @@ slab_find(const struct arena *arena, const struct cache *cache, uint32_t place, 
 enum slab_state
 slab_get(const struct arena *arena, uint32_t word)
 {
-	return (enum slab_state)(arena->bits[word / 16] >> (word % 16 * 2) & 3);
+	return (enum slab_state)(atomic_read(&arena->bits[word / 16]) >> (word % 16 * 2) & 3);
 }
 
 void

@@ -56,16 +56,19 @@ struct slab_object {
 
 /*
  * Carves a slab for the cache on the node: pages (first the cache's order, then the smallest that holds an object), words, page map.
- * All objects FREE; on no list.  Takes no list_lock.  0 and *slabp, or -ENOSPC (the arena's limit), -ENOMEM (no memory on this node, or no words).
+ * All objects FREE; on no list.  Takes no list_lock.  0 and *slabp, or -ENOSPC (the arena's limit), -ENOMEM (no memory on this node), -EOVERFLOW (no words).
  */
 int slab_new(struct arena *arena, struct cache *cache, unsigned node, uint32_t *slabp);
 
 /* Carves a run of n_pages as one object, FREE.  As slab_new(). */
 int slab_new_run(struct arena *arena, struct cache *cache, unsigned node, uint32_t n_pages, uint32_t *slabp);
 
-/* Takes a slab off the page map, under list_lock, all objects FREE and on no list; slab_free() then gives its memory back, without the lock. */
+/*
+ * Takes a slab off the page map and out of walkers' sight, under list_lock, all objects FREE and on no list; slab_free() then gives its memory
+ * back, without the lock.
+ */
 void slab_retire(struct arena *arena, uint32_t slab);
-void slab_free(struct arena *arena, uint32_t slab);
+void slab_free(struct arena *arena, const struct cache *cache, uint32_t slab);
 
 /* The object of the cache that starts at place; false: there is none.  Any place may be asked for.  Stable only under the slab's list_lock. */
 bool slab_find(const struct arena *arena, const struct cache *cache, uint32_t place, struct slab_object *op);

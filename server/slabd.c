@@ -3,7 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -37,14 +37,15 @@ on_wake(evutil_socket_t fd, short what, void *ctx)
 static int
 loop_init(struct loop *loop, struct slabd *slabd)
 {
-	struct event_config *config = event_config_new();
+	struct event_config *config;
 
 	loop->slabd = slabd;
-	if (!config || event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK) < 0 || pipe2(loop->pipe, O_CLOEXEC | O_NONBLOCK) < 0)
-		return -ENOMEM;
-	/* Only the reading end is polled; a full pipe makes the listener wait a moment. */
-	if (fcntl(loop->pipe[1], F_SETFL, 0) < 0)
+	if (pipe2(loop->pipe, O_CLOEXEC | O_NONBLOCK) < 0)
 		return -errno;
+	config = event_config_new();
+	if (!config)
+		return -ENOMEM;
+	event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
 	loop->base = event_base_new_with_config(config);
 	event_config_free(config);
 	if (!loop->base)
@@ -56,8 +57,13 @@ loop_init(struct loop *loop, struct slabd *slabd)
 static void
 loop_deinit(struct loop *loop)
 {
+	int conn;
+
 	while (loop->conns)
 		conn_free(loop->conns);
+	while (loop->pipe[1] > 0 && read(loop->pipe[0], &conn, sizeof conn) == (ssize_t)sizeof conn)
+		if (conn >= 0)
+			close(conn);
 	if (loop->wake)
 		event_free(loop->wake);
 	if (loop->base)
@@ -68,12 +74,11 @@ loop_deinit(struct loop *loop)
 	}
 }
 
-static void
+/* false: the loop is behind by a pipe's worth of connections.  Four bytes to a pipe are written whole or not at all. */
+static bool
 loop_send(struct loop *loop, int fd)
 {
-	/* Four bytes to a pipe are written whole or not at all. */
-	if (write(loop->pipe[1], &fd, sizeof fd) != (ssize_t)sizeof fd && fd >= 0)
-		close(fd);
+	return write(loop->pipe[1], &fd, sizeof fd) == (ssize_t)sizeof fd;
 }
 
 void
@@ -84,10 +89,8 @@ slabd_accept(struct slabd *slabd, int fd)
 	for (unsigned i = 1; i < slabd->n_loops; i++)
 		if (atomic_read(&slabd->loops[i].n_conns) < atomic_read(&best->n_conns))
 			best = &slabd->loops[i];
-	if (best == &slabd->loops[0])
-		conn_new(best, fd);
-	else
-		loop_send(best, fd);
+	if (best == &slabd->loops[0] || !loop_send(best, fd))
+		conn_new(&slabd->loops[0], fd);
 }
 
 /* One descriptor a connection, two a session, and its segments: as many as the hard limit lets. */
@@ -126,7 +129,7 @@ slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why,
 	struct slabd *slabd = calloc(1, sizeof *slabd);
 	int r = 0;
 
-	snprintf(why, why_size, "out of memory");
+	snprintf(why, why_size, "no memory or no descriptors for slabd");
 	if (!slabd)
 		return -ENOMEM;
 	slabd->options = *options;
@@ -313,6 +316,9 @@ slabd_run(struct slabd *slabd)
 	if (r) {
 		n_started--;
 		slabd_stop(slabd);
+	} else {
+		/* In the loop's first turn: who hears that slabd is ready is answered at once. */
+		event_base_once(slabd->loops[0].base, -1, EV_TIMEOUT, on_first_turn, slabd, NULL);
 	}
 	for (unsigned i = 0; slabd->options.has_signals && i < sizeof signals / sizeof signals[0]; i++) {
 		if (signals[i] == SIGHUP && !slabd->options.reread)
@@ -320,8 +326,6 @@ slabd_run(struct slabd *slabd)
 		events[i] = evsignal_new(slabd->loops[0].base, signals[i], signals[i] == SIGHUP ? on_hangup : on_signal, slabd);
 		event_add(events[i], NULL);
 	}
-	/* In the loop's first turn: who hears that slabd is ready is answered at once. */
-	event_base_once(slabd->loops[0].base, -1, EV_TIMEOUT, on_first_turn, slabd, NULL);
 	event_base_dispatch(slabd->loops[0].base);
 	for (unsigned i = 1; i < n_started; i++)
 		pthread_join(slabd->loops[i].thread, NULL);
@@ -334,8 +338,12 @@ slabd_run(struct slabd *slabd)
 void
 slabd_stop(struct slabd *slabd)
 {
-	for (unsigned i = 0; i < slabd->n_loops; i++)
-		loop_send(&slabd->loops[i], -1);
+	for (unsigned i = 0; i < slabd->n_loops; i++) {
+		struct pollfd room = {.fd = slabd->loops[i].pipe[1], .events = POLLOUT};
+
+		while (!loop_send(&slabd->loops[i], -1) && errno == EAGAIN)
+			poll(&room, 1, 1000);
+	}
 }
 
 void

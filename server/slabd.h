@@ -55,6 +55,12 @@ struct slabd {
 	struct listener *listener;
 	struct timespec started;
 	uint64_t n_bad_packets; /* atomic */
+	/*
+	 * The kernel waits 0.16 s for pages that somebody has pinned (vmsplice, RDMA) when it is asked whether a session is still mapped.  Who made it wait,
+	 * and until when his sessions are not asked about again (monotonic ns); atomic.
+	 */
+	uint32_t slow_uid;
+	uint64_t slow_until_ns;
 	unsigned n_loops;
 	struct loop loops[SLABD_MAX_THREADS];
 };

@@ -2,6 +2,8 @@
 #include "server/stats.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,6 +27,23 @@ resident(int fd)
 	int64_t bytes = fd >= 0 ? segment_resident(fd) : 0;
 
 	return bytes > 0 ? (uint64_t)bytes : 0;
+}
+
+/* Bad frees that the client counted. */
+static uint64_t
+bad_frees(const struct session *session)
+{
+	uint64_t n = 0;
+
+	if (!session->map)
+		return 0;
+	for (struct cache *k = arena_cache_after(session->arena, 0); k; k = arena_cache_after(session->arena, k->id)) {
+		const struct layout_session_cache *c = session_cache(session, k->id);
+
+		n += atomic_read(&c->n_double_frees) + atomic_read(&c->n_wild_frees) + atomic_read(&c->n_misaligned_frees) +
+		     atomic_read(&c->n_refused_frees);
+	}
+	return n;
 }
 
 static uint64_t *
@@ -75,7 +94,7 @@ stats_status(struct slabd *slabd, struct arena *arena, struct proto_status_reply
 	reply->n_dead = arena->n_dead;
 	for (struct session *s = arena->first_session; s; s = s->next) {
 		reply->session_bytes += resident(s->fd);
-		reply->n_faults += atomic_read(&s->n_faults);
+		reply->n_faults += atomic_read(&s->n_faults) + bad_frees(s);
 	}
 	pthread_rwlock_unlock(&arena->sessions_lock);
 }
@@ -85,8 +104,9 @@ static uint32_t
 slot_entries(const struct session *session, uint32_t slot)
 {
 	uint32_t size = atomic_read(&session_sheaf(session, slot)->size);
+	uint32_t capacity = atomic_read(&session->slots[slot].capacity);
 
-	return size < session->slots[slot].capacity ? size : session->slots[slot].capacity;
+	return size < capacity ? size : capacity;
 }
 
 static void
@@ -186,23 +206,34 @@ stats_cache(struct arena *arena, uint32_t after, struct proto_caches_reply *repl
 	pthread_rwlock_unlock(&arena->sessions_lock);
 }
 
-/* Objects whose word names the client: all words of the arena are read. */
+/* Who holds how much, by client slot. */
+struct stats_census {
+	uint64_t n[LAYOUT_MAX_CLIENTS + 2]; /* the last one is ORPHAN's */
+	uint64_t bytes[LAYOUT_MAX_CLIENTS + 2];
+};
+
+/* One walk over all words of the arena, for the first of a row of questions. registry_lock held. */
 static void
-count_named(struct arena *arena, uint32_t client, bool is_alive, struct proto_clients_reply *reply)
+take_census(struct arena *arena)
 {
+	struct stats_census *census = arena->census;
+
+	if (!census)
+		census = arena->census = malloc(sizeof *census);
+	if (!census)
+		return;
+	memset(census, 0, sizeof *census);
 	for (uint32_t number = 1; number <= atomic_read_acquire(&arena->n_slabs); number++) {
 		const struct slab *slab = &arena->slabs[number];
-		struct cache *k = arena_cache(arena, atomic_read_acquire(&slab->cache));
+		const struct cache *k = arena_cache(arena, atomic_read_acquire(&slab->cache));
 
-		if (!k || k->flags & LAYOUT_CACHE_NO_OWNER)
-			continue;
-		for (uint32_t i = 0; i < slab->n_objects; i++) {
-			uint32_t word = slab->first_word + i;
+		for (uint32_t i = 0; k && !(k->flags & LAYOUT_CACHE_NO_OWNER) && i < atomic_read(&slab->n_objects); i++) {
+			uint32_t word = atomic_read(&slab->first_word) + i, owner = word_owner(atomic_read(&arena->words[word]));
 
-			if (word_owner(atomic_read(&arena->words[word])) != client || slab_get(arena, word) != SLAB_OUT)
+			if (owner == 0 || slab_get(arena, word) != SLAB_OUT)
 				continue;
-			*(is_alive ? &reply->n_held : &reply->n_orphans) += 1;
-			reply->bytes_held += slab_object_bytes(arena, k, number);
+			census->n[owner]++;
+			census->bytes[owner] += slab_object_bytes(arena, k, number);
 		}
 	}
 }
@@ -247,13 +278,16 @@ describe(struct arena *arena, struct session *session, struct proto_clients_repl
 	reply->pid = (uint32_t)session->pid;
 	reply->uid = session->uid;
 	reply->gid = session->gid;
-	snprintf(reply->state, sizeof reply->state, "%s", states[session->state]);
+	snprintf(reply->state, sizeof reply->state, "%s", states[atomic_read(&session->state)]);
 	snprintf(reply->label, sizeof reply->label, "%s", session->label);
 	reply->flags = session->is_readonly;
-	reply->n_faults = atomic_read(&session->n_faults);
+	reply->n_faults = atomic_read(&session->n_faults) + bad_frees(session);
 	if (session->map)
 		add_caches(session, reply);
-	count_named(arena, session->client, true, reply);
+	if (!arena->census)
+		return;
+	reply->n_held = arena->census->n[session->client];
+	reply->bytes_held = arena->census->bytes[session->client];
 }
 
 static void
@@ -274,11 +308,14 @@ void
 stats_client(struct arena *arena, uint32_t after, struct proto_clients_reply *reply)
 {
 	*reply = (struct proto_clients_reply){0};
+	pthread_mutex_lock(&arena->registry_lock);
+	if (!arena->census || after == 0)
+		take_census(arena);
 	pthread_rwlock_rdlock(&arena->sessions_lock);
-	for (uint32_t client = after + 1; client <= LAYOUT_MAX_CLIENTS; client++) {
+	for (uint32_t client = after + 1; arena->census && client <= LAYOUT_MAX_CLIENTS; client++) {
 		struct session *session = arena->sessions[client];
 
-		if (!session && !arena->named[client])
+		if (!session && !(arena->named[client] && arena->census->n[client]))
 			continue;
 		reply->client = client;
 		if (session) {
@@ -286,15 +323,14 @@ stats_client(struct arena *arena, uint32_t after, struct proto_clients_reply *re
 			break;
 		}
 		/* The dead whose objects are kept. */
-		count_named(arena, client, false, reply);
-		if (reply->n_orphans) {
-			describe_dead(arena, client, reply);
-			snprintf(reply->state, sizeof reply->state, "dead");
-			break;
-		}
-		*reply = (struct proto_clients_reply){0};
+		reply->n_orphans = arena->census->n[client];
+		reply->bytes_held = arena->census->bytes[client];
+		describe_dead(arena, client, reply);
+		snprintf(reply->state, sizeof reply->state, "dead");
+		break;
 	}
 	pthread_rwlock_unlock(&arena->sessions_lock);
+	pthread_mutex_unlock(&arena->registry_lock);
 }
 
 void
@@ -303,6 +339,8 @@ stats_session(struct session *session, struct proto_session_stats_reply *reply)
 	struct arena *arena = session->arena;
 	struct proto_clients_reply client = {0};
 
+	pthread_mutex_lock(&arena->registry_lock);
+	take_census(arena);
 	pthread_rwlock_rdlock(&arena->sessions_lock);
 	describe(arena, session, &client);
 	*reply = (struct proto_session_stats_reply){
@@ -321,4 +359,5 @@ stats_session(struct session *session, struct proto_session_stats_reply *reply)
 	for (unsigned i = 0; i < sizeof session->has_open; i++)
 		reply->n_caches += (uint32_t)__builtin_popcount(session->has_open[i]);
 	pthread_rwlock_unlock(&arena->sessions_lock);
+	pthread_mutex_unlock(&arena->registry_lock);
 }

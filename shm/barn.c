@@ -4,6 +4,9 @@
 
 #define HEAD_SLOT_MASK 0xffffu
 
+/* No honest crowd makes a compare-and-swap fail so often; a client that never stops writing the head must not hold slabd. */
+enum { MAX_LOST = 100000 };
+
 static uint64_t
 head_make(uint64_t old, uint32_t slot_plus_one, uint32_t count)
 {
@@ -17,10 +20,12 @@ barn_push(uint64_t *head, struct layout_slot *slots, uint32_t slot)
 {
 	uint64_t old = atomic_read(head);
 
-	do
+	for (int tries = 0; tries < MAX_LOST; tries++) {
 		atomic_write(&slots[slot].next, (uint32_t)old & HEAD_SLOT_MASK);
-	/* order: BARN release - the link is written before the list shows the slot */
-	while (!atomic_cas(head, &old, head_make(old, slot + 1, barn_count(old) + 1)));
+		/* order: BARN release - the link is written before the list shows the slot */
+		if (atomic_cas(head, &old, head_make(old, slot + 1, barn_count(old) + 1)))
+			return;
+	}
 }
 
 int32_t
@@ -29,7 +34,7 @@ barn_pop(uint64_t *head, struct layout_slot *slots, uint32_t n_slots)
 	/* order: BARN acquire - pairs with barn_push(): the link of the slot that the head names */
 	uint64_t old = atomic_read_acquire(head);
 
-	for (;;) {
+	for (int tries = 0; tries < MAX_LOST; tries++) {
 		uint32_t top = (uint32_t)old & HEAD_SLOT_MASK, next = 0, count = barn_count(old);
 
 		if (top == 0)
@@ -43,4 +48,5 @@ barn_pop(uint64_t *head, struct layout_slot *slots, uint32_t n_slots)
 		if (atomic_cas(head, &old, head_make(old, next, count - 1)))
 			return (int32_t)top - 1;
 	}
+	return -1;
 }

@@ -19,7 +19,7 @@ barn_count(uint64_t head)
 	return (uint32_t)(head >> 16) & 0xffff;
 }
 
-/* Puts a slot on a list.  The holder word must say so already. */
+/* Puts a slot on a list.  The holder word must say so already.  Who cannot get through to the head leaves it off: it is found by walking. */
 void barn_push(uint64_t *head, struct layout_slot *slots, uint32_t slot);
 
 /* Takes the newest slot off a list; -1: empty, or a head or link of n_slots and more (then the list is emptied). */

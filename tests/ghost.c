@@ -163,6 +163,15 @@ read_stamp(const struct ghost_view *view, uint32_t place)
 	return (struct ghost_stamp){.who = atomic_read(&stamp->who), .ref = atomic_read(&stamp->ref)};
 }
 
+static bool
+has_cache(const struct ghost_view *view, uint32_t id)
+{
+	for (uint32_t i = 0; id && i < GHOST_CACHES; i++)
+		if (view->cache[i] == id)
+			return true;
+	return false;
+}
+
 /* Every object of the caches that a word stands for. */
 static void
 walk_objects(const struct ghost_view *view, void (*visit)(void *ctx, uint32_t cache, uint32_t place, uint32_t w), void *ctx)
@@ -170,7 +179,7 @@ walk_objects(const struct ghost_view *view, void (*visit)(void *ctx, uint32_t ca
 	for (uint32_t page = 0; page < view->arena->n_pages; page++) {
 		uint32_t id = atomic_read_acquire(&view->pages[page].cache), cache = 0, off = 0, bytes;
 
-		if (id == 0 || (id != view->cache[GHOST_KEPT] && id != view->cache[GHOST_RECLAIM]))
+		if (!has_cache(view, id))
 			continue;
 		bytes = view->caches[id].object_bytes;
 		while (off < LAYOUT_PAGE_BYTES && !word_of(view, (page << LAYOUT_PLACE_PAGE_SHIFT) + (off >> LAYOUT_PLACE_SHIFT), &cache))
@@ -249,7 +258,7 @@ ghost_look(const struct ghost_view *view, int pid, uint32_t client, struct ghost
 static enum fate
 fate_of(const struct ghost *ghost, const struct ghost_note *note, uint32_t progress, uint32_t cache, uint32_t i)
 {
-	if (note->op == GHOST_CLOSE && cache == GHOST_RECLAIM)
+	if (note->op == GHOST_CLOSE && ghost_is_reclaimed(cache))
 		return FATE_MAYBE;
 	if (note->cache != cache || i < note->first || i >= note->first + note->n)
 		return FATE_HELD;
@@ -384,17 +393,17 @@ settle_kept(struct ghost_view *view, uint32_t lane, const struct ghost_snapshot 
 }
 
 static void
-settle_reclaim(struct ghost_view *view, uint32_t lane, const struct ghost_snapshot *s, uint32_t i, struct ghost_sums *sums)
+settle_reclaim(struct ghost_view *view, uint32_t lane, const struct ghost_snapshot *s, uint32_t cache, uint32_t i, struct ghost_sums *sums)
 {
-	uint32_t place = s->object[GHOST_RECLAIM][i].place, w = read_word(view, place);
+	uint32_t place = s->object[cache][i].place, w = read_word(view, place);
 
 	errno = 0;
 	if (word_owner(w) == s->client % GHOST_SLOTS)
 		ghost_fail(view, "lane %u: object at place %u still names the dead client %u: word %08x", lane, place, s->client, w);
-	else if (slabc_deref(view->c, s->object[GHOST_RECLAIM][i].ref) || errno != ESTALE)
+	else if (slabc_deref(view->c, s->object[cache][i].ref) || errno != ESTALE)
 		ghost_fail(view, "lane %u: the reference %016llx of an object of the dead client %u resolves", lane,
-			(unsigned long long)s->object[GHOST_RECLAIM][i].ref, s->client);
-	sums->n_gone[GHOST_RECLAIM]++;
+			(unsigned long long)s->object[cache][i].ref, s->client);
+	sums->n_gone[cache]++;
 }
 
 /* What the dead was in the midst of taking from a ring. */
@@ -478,9 +487,11 @@ settle_leftovers(struct ghost_view *view, const struct ghost *ghost, uint32_t la
 		}
 	}
 	walk_objects(view, find_leftover, &left);
-	if (left.n[GHOST_RECLAIM])
-		ghost_fail(view, "lane %u: %u objects to be reclaimed still name the dead client %u; the first at place %u, word %08x",
-			lane, left.n[GHOST_RECLAIM], s->client, left.object[GHOST_RECLAIM][0].place, left.object[GHOST_RECLAIM][0].w);
+	for (uint32_t cache = 0; cache < GHOST_CACHES; cache++)
+		if (ghost_is_reclaimed(cache) && left.n[cache])
+			ghost_fail(view,
+				"lane %u: %u objects to be reclaimed still name the dead client %u; the first at place %u, word %08x", lane,
+				left.n[cache], s->client, left.object[cache][0].place, left.object[cache][0].w);
 	if (left.n[GHOST_KEPT] > (s->note.cache == GHOST_KEPT ? allowed : 0))
 		ghost_fail(view, "lane %u: %u objects name the dead client %u and it never had them; the first at place %u, word %08x",
 			lane, left.n[GHOST_KEPT], s->client, left.object[GHOST_KEPT][0].place, left.object[GHOST_KEPT][0].w);
@@ -500,13 +511,15 @@ ghost_settle(struct ghost_view *view, struct ghost *ghost, uint32_t lane, const 
 
 	for (uint32_t i = 0; i < s->n[GHOST_KEPT]; i++)
 		settle_kept(view, lane, s, i, sums);
-	for (uint32_t i = 0; i < s->n[GHOST_RECLAIM]; i++)
-		settle_reclaim(view, lane, s, i, sums);
+	for (uint32_t cache = 0; cache < GHOST_CACHES; cache++)
+		for (uint32_t i = 0; ghost_is_reclaimed(cache) && i < s->n[cache]; i++)
+			settle_reclaim(view, lane, s, cache, i, sums);
 	/* Objects that ALLOC_EACH had recorded, but not yet counted. */
 	for (uint32_t cache = 0; cache < GHOST_CACHES; cache++) {
 		for (uint32_t i = s->note.n_held[cache]; i < n_entries(&s->note, cache); i++)
 			sums->n_allocated[cache] += ghost->lane[lane].held[cache][i] != NULL;
 		sums->n_freed[cache] += s->n_freed[cache];
+		sums->n_compared += s->n[cache];
 	}
 	if (is_taking && atomic_read(&ring->tail) != s->note.at)
 		ghost_fail(view, "lane %u: the ring's tail is %u, its note says %u", lane, atomic_read(&ring->tail), s->note.at);
@@ -515,7 +528,6 @@ ghost_settle(struct ghost_view *view, struct ghost *ghost, uint32_t lane, const 
 	if (is_taking || s->note.op == GHOST_TAKEN)
 		atomic_write_release(&ring->tail, s->note.at + s->note.n);
 	settle_leftovers(view, ghost, lane, s, sums);
-	sums->n_compared += s->n[GHOST_KEPT] + s->n[GHOST_RECLAIM];
 }
 
 /* The world stopped */
@@ -586,7 +598,7 @@ compare_item(struct ghost_view *view, const struct ghost *ghost, const struct gh
 		return;
 	}
 	mark(view, place, MARK_RING);
-	if (item->cache == GHOST_RECLAIM && owner == item->sender % GHOST_SLOTS && is_reaped(ghost, item->sender))
+	if (ghost_is_reclaimed(item->cache) && owner == item->sender % GHOST_SLOTS && is_reaped(ghost, item->sender))
 		ghost_fail(view, "object %016llx, passed on by client %u, which is dead, was not reclaimed: word %08x",
 			(unsigned long long)item->ref, item->sender, w);
 	if (owner != item->sender % GHOST_SLOTS && owner != WORD_ORPHAN && !(consumer && owner == consumer_client % GHOST_SLOTS))

@@ -25,11 +25,13 @@
 enum {
 	GHOST_KEPT = 0,    /* the default cache: what the dead held becomes orphans */
 	GHOST_RECLAIM = 1, /* SLABC_RECLAIM: it is freed */
-	GHOST_CACHES = 2,
+	GHOST_CHURN = 2,   /* so too; an object a slab, and none kept: pages come and go all the time */
+	GHOST_CACHES = 3,
 
 	GHOST_MAX_LANES = 16,
-	GHOST_MAX_HELD = 256, /* objects of a cache in a lane */
-	GHOST_MAX_BATCH = 64,
+	GHOST_MAX_HELD = 384,  /* objects of a cache in a lane */
+	GHOST_MAX_CHURN = 96,  /* of GHOST_CHURN */
+	GHOST_MAX_BATCH = 128, /* in one step */
 	GHOST_RING_ROOM = 128,
 	GHOST_SLOTS = 16384, /* client slots */
 };
@@ -103,6 +105,19 @@ struct ghost {
 	struct ghost_lane lane[GHOST_MAX_LANES];
 	struct ghost_ring ring[GHOST_MAX_LANES][GHOST_MAX_LANES]; /* from, to */
 };
+
+/* Objects of the dead are freed. */
+static inline bool
+ghost_is_reclaimed(uint32_t cache)
+{
+	return cache != GHOST_KEPT;
+}
+
+static inline uint32_t
+ghost_max_held(uint32_t cache)
+{
+	return cache == GHOST_CHURN ? GHOST_MAX_CHURN : GHOST_MAX_HELD;
+}
 
 struct ghost_stamp {
 	uint64_t who;  /* client id, place */

@@ -19,6 +19,8 @@
 
 #include "shm/atomic.h"
 
+enum { MAX_BULK = 64 };
+
 struct worker {
 	struct ghost *ghost;
 	struct ghost_lane *lane;
@@ -46,13 +48,20 @@ below(struct worker *w, uint32_t n)
 	return (uint32_t)((ghost_random(&w->random) >> 32) * n >> 32);
 }
 
-/* Objects of a bulk call: 1 to GHOST_MAX_BATCH, half of them the most. */
+/* Objects of a step: 1 to GHOST_MAX_BATCH, half of them the most. */
 static uint32_t
 batch(struct worker *w)
 {
 	uint32_t n = below(w, 2 * GHOST_MAX_BATCH) + 1;
 
 	return n < GHOST_MAX_BATCH ? n : GHOST_MAX_BATCH;
+}
+
+/* Of these, objects of one bulk call. */
+static uint32_t
+portion(uint32_t n_left)
+{
+	return n_left > MAX_BULK ? MAX_BULK : n_left;
 }
 
 /* A call, or a run of them, begins and ends. */
@@ -179,7 +188,7 @@ make_refs(struct worker *w, void **pv, uint32_t n, slabc_ref *refs)
 static uint32_t
 room(const struct worker *w, uint32_t cache, uint32_t n)
 {
-	uint32_t left = GHOST_MAX_HELD - w->note.n_held[cache];
+	uint32_t max = ghost_max_held(cache), left = max - w->note.n_held[cache];
 
 	return n < left ? n : left;
 }
@@ -204,13 +213,14 @@ static void
 do_alloc(struct worker *w, uint32_t cache)
 {
 	uint32_t first = w->note.n_held[cache], n = room(w, cache, batch(w));
-	int r;
+	int r = 0;
 
 	if (n == 0)
 		return;
 	begin(w, GHOST_ALLOC, cache, first, n);
 	enter(w);
-	r = slabc_alloc_bulk(w->k[cache], n, &w->lane->held[cache][first]);
+	for (uint32_t done = 0; r == 0 && done < n; done += portion(n - done))
+		r = slabc_alloc_bulk(w->k[cache], portion(n - done), &w->lane->held[cache][first + done]);
 	leave(w);
 	if (r < 0)
 		fail(w, "slabc_alloc_bulk of %u: %s", n, slabc_last_error());
@@ -265,7 +275,8 @@ do_free(struct worker *w, uint32_t cache, uint32_t n)
 	begin(w, GHOST_FREE, cache, first, n);
 	errno = 0;
 	enter(w);
-	slabc_free_bulk(w->k[cache], n, &held[first]);
+	for (uint32_t done = 0; done < n; done += portion(n - done))
+		slabc_free_bulk(w->k[cache], portion(n - done), &held[first + done]);
 	leave(w);
 	if (errno)
 		fail(w, "slabc_free_bulk of %u: %s", n, slabc_last_error());
@@ -381,7 +392,7 @@ do_pass(struct worker *w, uint32_t cache)
 static void
 must_be_gone(struct worker *w, const struct ghost_item *item, int error)
 {
-	if (error != ESTALE || item->cache != GHOST_RECLAIM || !ghost_has_ended(w->ghost, item->sender))
+	if (error != ESTALE || !ghost_is_reclaimed(item->cache) || !ghost_has_ended(w->ghost, item->sender))
 		fail(w, "object %016llx of cache %u, passed on by client %u, which is %s: %s", (unsigned long long)item->ref, item->cache,
 			item->sender, ghost_has_ended(w->ghost, item->sender) ? "dead" : "alive", slabc_last_error());
 	w->note.n_gone[item->cache]++;
@@ -572,19 +583,20 @@ free_all(struct worker *w, uint32_t cache)
 		do_free(w, cache, GHOST_MAX_BATCH);
 }
 
-/* Ends the session as a death would, with the RECLAIM objects still held; but the others' orphans would be nobody's. */
+/* Ends the session as a death would, with the objects to be reclaimed still held; but the others' orphans would be nobody's. */
 static void
 do_close(struct worker *w)
 {
-
 	free_all(w, GHOST_KEPT);
 	begin(w, GHOST_CLOSE, GHOST_RECLAIM, 0, 0);
 	ghost_end_session(w->ghost, w->lane->client);
 	enter(w);
 	slabc_close(w->c);
 	leave(w);
-	w->note.n_gone[GHOST_RECLAIM] += w->note.n_held[GHOST_RECLAIM];
-	w->note.n_held[GHOST_RECLAIM] = 0;
+	for (uint32_t cache = 0; cache < GHOST_CACHES; cache++) {
+		w->note.n_gone[cache] += w->note.n_held[cache];
+		w->note.n_held[cache] = 0;
+	}
 	begin(w, GHOST_OPEN, 0, 0, 0);
 }
 
@@ -594,27 +606,29 @@ do_reopen_cache(struct worker *w, uint32_t cache)
 	enter(w);
 	slabc_cache_close(w->k[cache]);
 	open_caches(w);
-	/* One of the two was opened once more. */
-	slabc_cache_close(w->k[!cache]);
+	/* The others were opened once more. */
+	for (uint32_t i = 0; i < GHOST_CACHES; i++)
+		if (i != cache)
+			slabc_cache_close(w->k[i]);
 	leave(w);
 }
 
 static void
 do_one(struct worker *w, bool is_draining)
 {
-	uint32_t choice = below(w, 100000), cache = below(w, GHOST_CACHES);
+	uint32_t choice = below(w, 100000), cache = below(w, 400) ? below(w, 2) : GHOST_CHURN;
 
-	if (choice < 70000 && below(w, GHOST_MAX_HELD) >= w->note.n_held[cache])
+	if (choice < 68000 && below(w, ghost_max_held(cache)) >= w->note.n_held[cache])
 		do_alloc(w, cache);
-	else if (choice < 70000)
+	else if (choice < 68000)
 		do_free(w, cache, batch(w));
-	else if (choice < 72000)
+	else if (choice < 70000)
 		do_alloc_each(w, cache, false);
-	else if (choice < 72500)
+	else if (choice < 70500)
 		do_alloc_each(w, cache, true);
-	else if (choice < 74000)
+	else if (choice < 72000)
 		do_free_each(w, cache);
-	else if (choice < 75000)
+	else if (choice < 73000)
 		do_share(w, cache);
 	else if (choice < 95000)
 		do_look(w, cache);
@@ -646,8 +660,8 @@ ghost_worker_run(struct ghost *ghost, uint32_t lane, const struct ghost_setup *s
 	}
 	while (do_take(&w, true))
 		continue;
-	free_all(&w, GHOST_KEPT);
-	free_all(&w, GHOST_RECLAIM);
+	for (uint32_t cache = 0; cache < GHOST_CACHES; cache++)
+		free_all(&w, cache);
 	do_close(&w);
 	atomic_write_release(&w.lane->phase, GHOST_PHASE_QUIT);
 	_exit(0);

@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_HARNESSES = 8, MAX_ARGUMENTS = 32, GRACE_S = 15, RUN_TIMEOUT_S = 20, CHILD_FAILED = 97 };
+enum { MAX_HARNESSES = 8, MAX_ARGUMENTS = 32, GRACE_S = 15, RUN_TIMEOUT_S = 20, LOG_LINES = 30, CHILD_FAILED = 97 };
 
 static pid_t test_pid;
 static struct harness *harnesses[MAX_HARNESSES];
@@ -259,16 +259,18 @@ harness_start(struct harness *h, int *statusp, const char *arguments)
 	return false;
 }
 
+/* Its last lines. */
 static void
 print_log(const struct harness *h)
 {
 	FILE *file = fopen(h->log, "re");
-	char line[512];
+	static char lines[LOG_LINES][256];
 	unsigned n = 0;
 
-	while (file && fgets(line, sizeof line, file))
-		if (n++ < 40)
-			fprintf(stderr, "    | %s", line);
+	while (file && fgets(lines[n % LOG_LINES], sizeof lines[0], file))
+		n++;
+	for (unsigned i = n > LOG_LINES ? n - LOG_LINES : 0; i < n; i++)
+		fprintf(stderr, "    | %.*s\n", (int)strcspn(lines[i % LOG_LINES], "\n"), lines[i % LOG_LINES]);
 	if (file)
 		fclose(file);
 }

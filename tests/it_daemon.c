@@ -330,6 +330,35 @@ it_stream_socket_is_refused(void)
 	CHECK(harness_log_count(h, "ListenSequentialPacket=") == 1);
 }
 
+/*
+ * References that outlived a slabd, in a pipe or a file, do not resolve to other objects under the next one: each arena draws its first generation.
+ * (One chance in 65,536 that two draw the same.)
+ */
+static void
+it_references_of_another_slabd_are_stale(void)
+{
+	static slabc_ref before[1000];
+	unsigned n_stale = 0;
+
+	for (int life = 0; life < 2; life++) {
+		CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k");
+		struct slabc *c = harness_open(h, "maker");
+		struct slabc_cache *k = harness_open_cache(c, "k", 64, 0);
+
+		for (int i = 0; i < 1000; i++) {
+			slabc_ref ref = slabc_ref_of(c, slabc_alloc(k));
+
+			CHECK(ref != 0);
+			if (life == 0)
+				before[i] = ref;
+		}
+		for (int i = 0; i < 1000 && life == 1; i++)
+			n_stale += slabc_deref(c, before[i]) == NULL && errno == ESTALE;
+		slabc_close(c);
+	}
+	CHECK(n_stale == 1000);
+}
+
 CU_pSuite
 it_daemon_suite(void)
 {
@@ -344,5 +373,6 @@ it_daemon_suite(void)
 	CU_ADD_TEST(suite, it_tells_systemd_when_ready);
 	CU_ADD_TEST(suite, it_socket_activation);
 	CU_ADD_TEST(suite, it_stream_socket_is_refused);
+	CU_ADD_TEST(suite, it_references_of_another_slabd_are_stale);
 	return suite;
 }

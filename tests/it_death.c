@@ -232,6 +232,47 @@ it_named_slot_is_not_reused(void)
 	slabc_close(keeper);
 }
 
+/* Too many dead, and slabd takes the name off what is kept: then it is adopted and freed by reference as before, and by nobody twice. */
+static void
+it_nameless_orphan_is_adopted(void)
+{
+	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k");
+	struct slabc *maker = harness_open(h, "maker"), *taker = harness_open(h, "taker");
+	struct slabc_cache *k = harness_open_cache(maker, "k", 64, 0);
+	char *p = slabc_alloc(k), *q = slabc_alloc(k), *got;
+	slabc_ref ref = slabc_ref_of(maker, p), other = slabc_ref_of(maker, q);
+	struct raw raw;
+
+	REQUIRE(ref && other);
+	strcpy(p, "kept");
+	harness_open_cache(taker, "k", 64, 0);
+	slabc_close(maker);
+	CHECK(EVENTUALLY(harness_audit(h).n_orphans == 2));
+	/* What session.c's forget_name() does (test_grant.c has that). */
+	raw_attach(&raw, h->socket, "forgets");
+	for (int i = 0; i < 2; i++) {
+		uint32_t *word = raw_word(&raw, (uint32_t)(i ? other : ref));
+
+		CHECK(word_state(*word) == WORD_SHARED);
+		*word = word_with(*word, WORD_ORPHAN, word_state(*word));
+	}
+	CHECK(harness_audit(h).n_orphans == 2 && harness_audit(h).n_held == 0);
+	got = slabc_deref(taker, ref);
+	REQUIRE(got != NULL);
+	CHECK(strcmp(got, "kept") == 0);
+	CHECK(slabc_adopt(taker, ref) == got);
+	CHECK(harness_audit(h).n_held == 1 && harness_audit(h).n_orphans == 1);
+	CHECK(slabc_free_ref(taker, ref) == 0);
+	CHECK(slabc_free_ref(taker, ref) == -ESTALE);
+	CHECK(slabc_free_ref(taker, other) == 0);
+	CHECK(slabc_adopt(taker, other) == NULL && errno == ESTALE);
+	CHECK(harness_audit(h).n_orphans == 0);
+	raw_detach(&raw);
+	slabc_close(taker);
+	CHECK(EVENTUALLY(harness_audit(h).n_out == 0));
+	CHECK(harness_audit(h).n_lost == 0);
+}
+
 /* 100,000 objects of a dead client are back, the dead gone from the list, and nobody waits. */
 static void
 it_hundred_thousand_objects_come_back(void)
@@ -380,6 +421,7 @@ it_death_suite(void)
 	CU_ADD_TEST(suite, it_orphans_are_listed);
 	CU_ADD_TEST(suite, it_closed_frees_are_finished);
 	CU_ADD_TEST(suite, it_named_slot_is_not_reused);
+	CU_ADD_TEST(suite, it_nameless_orphan_is_adopted);
 	CU_ADD_TEST(suite, it_hundred_thousand_objects_come_back);
 	CU_ADD_TEST(suite, it_two_die_at_once);
 	CU_ADD_TEST(suite, it_stopped_is_alive);

@@ -25,6 +25,7 @@ CU_pSuite it_arenas_suite(void);
 CU_pSuite it_pages_suite(void);
 CU_pSuite it_sized_suite(void);
 CU_pSuite it_flags_suite(void);
+CU_pSuite it_ctl_suite(void);
 
 static const struct {
 	const char *name;
@@ -47,6 +48,7 @@ static const struct {
 	{"pages", it_pages_suite},
 	{"sized", it_sized_suite},
 	{"flags", it_flags_suite},
+	{"ctl", it_ctl_suite},
 };
 
 static int

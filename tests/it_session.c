@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -175,6 +176,49 @@ it_order_of_calls(void)
 		CHECK(raw_call(fd, ops[i], &request, &reply, NULL) == PROTO_STATUS_STATE);
 	CHECK(raw_call(fd, PROTO_OP_STATUS, &request, &reply, NULL) == PROTO_STATUS_OK);
 	close(fd);
+}
+
+/* BYE ends a session that is no longer mapped, and no other; a REFILL that came right behind it gets nothing, nor does anything else. */
+static void
+it_nothing_after_bye(void)
+{
+	static const enum proto_op ops[] = {PROTO_OP_REFILL, PROTO_OP_FLUSH, PROTO_OP_CACHE_OPEN, PROTO_OP_CACHE_CLOSE, PROTO_OP_REFILL};
+	enum { N = sizeof ops / sizeof ops[0] };
+	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k");
+	union proto_request request = {0};
+	union proto_reply reply;
+	struct raw raw;
+	uint32_t cache;
+
+	raw_attach(&raw, h->socket, "says bye");
+	cache = raw_cache_open(&raw, "k", 64, 0);
+	raw_prefill(&raw, cache, 10);
+	CHECK(raw_call(raw.fd, PROTO_OP_BYE, &request, &reply, NULL) == PROTO_STATUS_STATE);
+	raw_prefill(&raw, cache, 10);
+	CHECK(harness_audit(h).n_out == 20);
+	/* Something else in its place. */
+	REQUIRE(mmap(raw.session, raw.attach.session_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
+		raw.session);
+	CHECK(raw_send(raw.fd, PROTO_OP_BYE, 100, &request) == 0);
+	for (uint32_t i = 0; i < N; i++) {
+		memset(&request, 0, sizeof request);
+		if (ops[i] == PROTO_OP_REFILL)
+			request.refill = (struct proto_refill_request){.cache = cache, .n_sheaves = 1};
+		else if (ops[i] == PROTO_OP_FLUSH)
+			request.flush.cache = cache;
+		else if (ops[i] == PROTO_OP_CACHE_OPEN)
+			request.cache_open = (struct proto_cache_open_request){.name = "other", .size = 64};
+		else
+			request.cache_close.cache = cache;
+		CHECK(raw_send(raw.fd, ops[i], 101 + i, &request) == 0);
+	}
+	CHECK(raw_receive(raw.fd, PROTO_OP_BYE, 100, &reply, NULL) == PROTO_STATUS_OK);
+	for (uint32_t i = 0; i < N; i++)
+		CHECK(raw_receive(raw.fd, ops[i], 101 + i, &reply, NULL) == PROTO_STATUS_STATE);
+	CHECK(harness_audit(h).n_out == 0);
+	CHECK(harness_status(h).n_sessions == 0);
+	CHECK(harness_status(h).n_caches == 1);
+	raw_detach(&raw);
 }
 
 /* Connections that say nothing cost others nothing. */
@@ -566,7 +610,7 @@ it_dlopen(void)
 	REQUIRE(file && fputs(program, file) >= 0 && fclose(file) == 0);
 	r = harness_run(compile, NULL, out, sizeof out);
 	if (r == 127) {
-		skip("no C compiler");
+		skip_without("C compiler");
 	} else {
 		CHECK(r == 0);
 		CHECK(harness_run(run, NULL, out, sizeof out) == 0);
@@ -630,6 +674,7 @@ it_session_suite(void)
 	CU_ADD_TEST(suite, it_unknown_arena);
 	CU_ADD_TEST(suite, it_second_attach_is_refused);
 	CU_ADD_TEST(suite, it_order_of_calls);
+	CU_ADD_TEST(suite, it_nothing_after_bye);
 	CU_ADD_TEST(suite, it_thousand_silent_connections);
 	CU_ADD_TEST(suite, it_client_closes_mid_request);
 	CU_ADD_TEST(suite, it_fork);

@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include <CUnit/CUnit.h>
 #include <CUnit/TestRun.h>
@@ -12,20 +13,38 @@ enum { MAX_REASONS = 64 };
 static char reasons[MAX_REASONS][200];
 static unsigned n_skipped;
 
+static void
+note(const char *reason)
+{
+	CU_pTest test = CU_get_current_test();
+
+	printf(" skipped: %s ", reason);
+	if (n_skipped < MAX_REASONS)
+		snprintf(reasons[n_skipped], sizeof reasons[0], "%.72s: %s", test ? test->pName : "?", reason);
+	n_skipped++;
+}
+
 void
 skip(const char *format, ...)
 {
-	CU_pTest test = CU_get_current_test();
 	char reason[120];
 	va_list args;
 
 	va_start(args, format);
 	vsnprintf(reason, sizeof reason, format, args);
 	va_end(args);
-	printf(" skipped: %s ", reason);
-	if (n_skipped < MAX_REASONS)
-		snprintf(reasons[n_skipped], sizeof reasons[0], "%.72s: %s", test ? test->pName : "?", reason);
-	n_skipped++;
+	note(reason);
+	if (geteuid() == 0)
+		CU_FAIL("root has nothing to skip");
+}
+
+void
+skip_without(const char *program)
+{
+	char reason[120];
+
+	snprintf(reason, sizeof reason, "no %s", program);
+	note(reason);
 }
 
 void

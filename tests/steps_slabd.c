@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "server/audit.h"
 #include "server/session.h"
@@ -213,6 +214,148 @@ it_audit_beside_clients(void)
 			"a client was busy at %s, and the audit says %llu lost, %llu doubled, %llu undecided", step_names[steps[i % 2]],
 			(unsigned long long)beside.n_lost, (unsigned long long)beside.n_doubled, (unsigned long long)beside.n_undecided);
 	}
+	slabc_close(b);
+	rig_stop();
+}
+
+/* Looks that lie too far apart */
+
+enum { ROUNDS = 16, SLOW_US = 1000 }; /* MAX_ROUNDS, and over max_window_ns, of server/audit.c */
+
+/* Long enough for a generation to come round, and nothing happens meanwhile. */
+static void
+be_slow(enum step step)
+{
+	if (step == STEP_AUDIT_SECOND_LOOK)
+		usleep(SLOW_US);
+}
+
+static void
+judge_slow_and_fast(uint32_t n_lost, uint32_t n_doubled, const char *what)
+{
+	rig_always(be_slow);
+	run_audit(NULL);
+	rig_always(NULL);
+	HOLDS(beside.n_lost == 0 && beside.n_doubled == 0,
+		"%s: looks a millisecond apart prove nothing, and the audit says %llu lost, %llu doubled", what,
+		(unsigned long long)beside.n_lost, (unsigned long long)beside.n_doubled);
+	HOLDS(beside.n_undecided == n_lost + n_doubled, "%s: a slow audit says %llu undecided", what,
+		(unsigned long long)beside.n_undecided);
+	HOLDS(beside.n_rounds == (n_lost + n_doubled ? ROUNDS : 1), "%s: a slow audit looked %llu times", what,
+		(unsigned long long)beside.n_rounds);
+	run_audit(NULL);
+	HOLDS(beside.n_lost == n_lost && beside.n_doubled == n_doubled && beside.n_undecided == 0,
+		"%s: the audit says %llu lost, %llu doubled, %llu undecided", what, (unsigned long long)beside.n_lost,
+		(unsigned long long)beside.n_doubled, (unsigned long long)beside.n_undecided);
+}
+
+/* What turns on a generation is said only if none can have come round between two looks; else it is undecided, after so many rounds. What
+ * does not is said at once. */
+void
+it_slow_audit_is_undecided(void)
+{
+	struct slabc_sheaf *s;
+	uint32_t kept;
+
+	rig_start(1);
+	b = rig_open(rig.socket);
+	bk = rig_open_cache(b, 0);
+	bs_object = rig_get(bk);
+	s = prefilled(bk);
+	judge_slow_and_fast(0, 0, "nothing is wrong");
+	s->sheaf->size--;
+	judge_slow_and_fast(1, 0, "an object is in no sheaf");
+	s->sheaf->size++;
+	kept = s->sheaf->entry[3];
+	s->sheaf->entry[3] = s->sheaf->entry[5];
+	judge_slow_and_fast(1, 1, "an object is in two places, another in none");
+	s->sheaf->entry[3] = kept;
+	judge_slow_and_fast(0, 0, "all is well again");
+	slabc_return(bk, s);
+	slabc_close(b);
+	rig_stop();
+}
+
+/* A session that is dying: nothing is granted to it, nothing called in from it, while others are in want */
+
+static uint32_t dying, n_at_drained, n_after;
+
+static uint32_t
+count_entries(const struct session *session)
+{
+	uint32_t n = 0;
+
+	for (uint32_t slot = 0; slot < session->n_slots; slot++)
+		if (session->slots[slot].cache)
+			n += atomic_read(&session_sheaf(session, slot)->size);
+	return n;
+}
+
+static void *
+want_everything(void *arg)
+{
+	void *p;
+
+	/* To the end of the arena: slabd looks everywhere for idle ones before it says no. */
+	while ((p = slabc_alloc(bk)))
+		++*(uint32_t *)arg;
+	NEED(errno == ENOMEM, "allocation: %s", slabc_last_error());
+	return NULL;
+}
+
+/* The reaper has drained the sheaves and holds the session's work; the words still name it. */
+static void
+others_are_in_want(void)
+{
+	struct session *session = rig.arena->sessions[dying];
+	static uint32_t n_got;
+	pthread_t thread;
+
+	NEED(session, "the dying session is not listed");
+	HOLDS(atomic_read(&session->state) == SESSION_DYING, "a session is reaped, and its state is %d", (int)session->state);
+	n_at_drained = count_entries(session);
+	n_got = 0;
+	NEED(pthread_create(&thread, NULL, want_everything, &n_got) == 0 && pthread_join(thread, NULL) == 0, "no thread");
+	NEED(n_got > 0, "nothing was left");
+	n_after = count_entries(session);
+}
+
+static void
+hold_some_and_wait(struct stage *stage)
+{
+	struct slabc *s = rig_open(stage->socket);
+	struct slabc_cache *k = rig_open_cache(s, SLABC_RECLAIM);
+
+	stage->client = s->me;
+	rig_get_some(k, 3, (void *[3]){0});
+	stage_reached(stage);
+	stage_stop();
+}
+
+void
+it_dying_gets_no_grant(void)
+{
+	struct slabc_cache_options o = rig_cache_options(SLABC_RECLAIM);
+	struct actor owner;
+
+	actor_fork(&owner, hold_some_and_wait);
+	/* The honest client's loop, and the one that reaps. */
+	rig_start(2);
+	b = rig_open(rig.socket);
+	bk = rig_open_with(b, &o);
+	actor_go(&owner);
+	actor_reached(&owner);
+	dying = owner.stage->client;
+	n_at_drained = n_after = UINT32_MAX;
+	rig_at(STEP_REAP_DRAINED, 0, others_are_in_want);
+	actor_kill(&owner);
+	rig_wait_ended(1);
+	NEED(rig_was_played(), "nobody was reaped");
+	HOLDS(n_at_drained == 0, "a drained session has %u objects in sheaves", n_at_drained);
+	HOLDS(n_after == 0, "a dying session was granted %u objects", n_after);
+	HOLDS(slabc_alloc(bk), "what the dead held did not come back");
+	rig_judge("others were in want while one died");
+	actor_free(&owner);
 	slabc_close(b);
 	rig_stop();
 }

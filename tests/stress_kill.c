@@ -2,15 +2,16 @@
 /*
  * kill -9 of clients under load: nothing is lost, nothing is handed out twice, and nobody else sees an error.
  *
- * Workers (ghost_worker.c) allocate, free, share, pass on and adopt objects of two caches.  This process stops one at a random instant,
+ * Workers (ghost_worker.c) allocate, free, share, pass on and adopt objects of three caches.  This process stops one at a random instant,
  * looks what it was in the midst of, kills it there, waits until slabd has reaped it, compares object by object with the ghost ledger
  * (ghost.c), takes what it left, asks slabd's audit, and starts another worker in its place.  At every tenth kill all workers are stopped
  * and everything is compared.
  *
  * This process has a session of its own; a worker, forked from it, closes the inherited handle and opens another.  slabd's barn is kept
- * small by a knob, so that what is freed also goes through the slabs.
+ * small by a knob, so that what is freed also goes through the slabs; the third cache has none, nor an empty slab.
  *
- * Usage: stress_kill [--kills=500] [--seed=N] [--workers=6] [--page-kind=4k]; $SLABD is the slabd to start, by default build/release/slabd.
+ * Usage: stress_kill [--kills=500] [--seed=N] [--workers=6] [--page-kind=4k] [--threads=1]; $SLABD is the slabd to start, by default
+ * build/release/slabd.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -35,19 +36,20 @@
 
 enum {
 	WAIT_MS = 20000,    /* for anything: then the test has failed */
-	MAX_GAP_US = 90000, /* between a worker's start and the next kill */
+	MAX_GAP_US = 80000, /* between a worker's start and the next kill */
 	SAMPLE_US = 2000,
 	COMPARE_EVERY = 10, /* kills */
 	PROGRESS_EVERY = 50,
-	AUDIT_TRIES = 20, /* "undecided" means: look again */
-	MIN_INSIDE = 90,  /* per cent of the workers' time */
-	MIN_CAUGHT = 10,  /* per cent of the victims, CLOSING or named in a sheaf */
+	AUDIT_TRIES = 20,   /* "undecided" means: look again */
+	MIN_INSIDE = 90,    /* per cent of the workers' time */
+	MIN_CAUGHT = 10,    /* per cent of the victims, CLOSING or named in a sheaf */
+	MIN_DISCARDED = 20, /* slabs of the third cache, for each kill */
 	N_CHECKS = 32,
-	/* Knobs of both caches: a worker's barn must hold what its load swings by; while it waits for slabd it names nothing. */
-	SHEAF_CAPACITY = 252,
 	CACHED_SHEAVES = 8,
-	NODE_SHEAVES = 16,
 };
+
+/* Knobs: of most caches a worker's barn must hold what its load swings by; while it waits for slabd it names nothing. */
+static const uint32_t sheaf_capacity[GHOST_CACHES] = {252, 252, 1}, node_sheaves[GHOST_CACHES] = {16, 16, 0};
 
 enum death_class { DEATH_CLOSING, DEATH_CLOSING_IN_SHEAF, DEATH_NAMED_IN_SHEAF, DEATH_OTHER, DEATH_NO_SESSION, DEATH_CLASSES };
 static const char *const class_names[DEATH_CLASSES] = {
@@ -57,6 +59,7 @@ struct storm {
 	uint32_t n_kills, n_workers;
 	uint64_t seed, random;
 	const char *page_kind;
+	uint32_t n_threads; /* of slabd */
 	char dir[64], socket[96], log[96];
 	pid_t slabd;
 	int control;
@@ -165,7 +168,7 @@ static void
 slabd_start(struct storm *s)
 {
 	const char *program = getenv("SLABD") ? getenv("SLABD") : "build/release/slabd";
-	char socket_option[128], page_option[64];
+	char socket_option[128], page_option[64], threads_option[32];
 	pid_t parent = getpid();
 
 	strcpy(s->dir, "/tmp/stress_kill.XXXXXX");
@@ -175,6 +178,7 @@ slabd_start(struct storm *s)
 	snprintf(s->log, sizeof s->log, "%s/slabd.log", s->dir);
 	snprintf(socket_option, sizeof socket_option, "--socket=%s", s->socket);
 	snprintf(page_option, sizeof page_option, "--page-kind=%s", s->page_kind);
+	snprintf(threads_option, sizeof threads_option, "--threads=%u", s->n_threads);
 	s->slabd = fork();
 	if (s->slabd == 0) {
 		int log = open(s->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
@@ -182,7 +186,7 @@ slabd_start(struct storm *s)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (log < 0 || dup2(log, STDERR_FILENO) < 0 || getppid() != parent)
 			_exit(127);
-		execl(program, program, socket_option, page_option, "--arena-size=128M", (char *)NULL);
+		execl(program, program, socket_option, page_option, threads_option, "--arena-size=128M", (char *)NULL);
 		_exit(127);
 	}
 	if (s->slabd < 0)
@@ -527,12 +531,12 @@ setup_init(struct storm *s)
 {
 	s->setup = (struct ghost_setup){
 		.socket = s->socket,
-		.cache_name = {"ghost-kept", "ghost-reclaim"},
-		.object_size = {32, 48}, /* small, so that the test's own part of the time is; at least 32, see ghost_view.mark */
-		.cache = {SLABC_CACHE_OPTIONS_INIT, SLABC_CACHE_OPTIONS_INIT},
+		.cache_name = {"ghost-kept", "ghost-reclaim", "ghost-churn"},
+		.object_size = {32, 48, 4096}, /* small, so that the test's own part of the time is; at least 32, see ghost_view.mark */
+		.cache = {SLABC_CACHE_OPTIONS_INIT, SLABC_CACHE_OPTIONS_INIT, SLABC_CACHE_OPTIONS_INIT},
 		.timeout_ms = WAIT_MS,
 	};
-	s->setup.cache[GHOST_RECLAIM].flags = SLABC_RECLAIM;
+	s->setup.cache[GHOST_RECLAIM].flags = s->setup.cache[GHOST_CHURN].flags = SLABC_RECLAIM;
 }
 
 static void
@@ -549,9 +553,11 @@ view_open(struct storm *s)
 	for (uint32_t i = 0; i < GHOST_CACHES; i++) {
 		struct slabc_cache_options ko = s->setup.cache[i];
 
-		ko.sheaf_capacity = SHEAF_CAPACITY;
-		ko.barn_full = NODE_SHEAVES;
-		ko.max_cached = CACHED_SHEAVES * SHEAF_CAPACITY * s->setup.object_size[i];
+		ko.sheaf_capacity = sheaf_capacity[i];
+		ko.barn_full = node_sheaves[i] ? node_sheaves[i] : SLABC_KNOB_NONE;
+		ko.max_cached = CACHED_SHEAVES * sheaf_capacity[i] * s->setup.object_size[i];
+		if (i == GHOST_CHURN)
+			ko.min_partial = ko.max_order = SLABC_KNOB_NONE;
 		if (slabc_cache_open(c, s->setup.cache_name[i], s->setup.object_size[i], &ko, &k[i]) < 0)
 			die(s, "slabc_cache_open: %s", slabc_last_error());
 	}
@@ -599,7 +605,7 @@ storm_end(struct storm *s)
 static void
 check_accounts(struct storm *s)
 {
-	static const char *const names[GHOST_CACHES] = {"kept", "SLABC_RECLAIM"};
+	static const char *const names[GHOST_CACHES] = {"kept", "SLABC_RECLAIM", "churn"};
 	bool is_even = true;
 
 	for (uint32_t i = 0; i < GHOST_CACHES; i++) {
@@ -636,6 +642,20 @@ log_is_clean(const struct storm *s)
 	return is_clean;
 }
 
+/* Slabs that come and go are what kills are to meet. */
+static void
+check_churn(struct storm *s)
+{
+	union proto_request request = {.caches = {.after = s->view.cache[GHOST_CHURN] - 1}};
+	union proto_reply reply;
+
+	control_call(s, PROTO_OP_CACHES, &request, &reply);
+	printf("cache %s: %llu slabs carved, %llu discarded; its lock was waited for %llu times of %llu\n", reply.caches.name,
+		(unsigned long long)reply.caches.n_carved, (unsigned long long)reply.caches.n_discarded,
+		(unsigned long long)reply.caches.lock_contended, (unsigned long long)reply.caches.lock_acquired);
+	check(s, reply.caches.n_discarded >= (uint64_t)MIN_DISCARDED * s->n_kills, "slabs were discarded all the while");
+}
+
 static void
 check_end(struct storm *s)
 {
@@ -643,6 +663,7 @@ check_end(struct storm *s)
 	struct proto_audit_reply a;
 	int status;
 
+	check_churn(s);
 	slabc_close(s->view.c);
 	s->has_view = false;
 	audit(s, &a);
@@ -653,9 +674,9 @@ check_end(struct storm *s)
 	 * barn. */
 	for (uint32_t i = 0; i < GHOST_CACHES; i++)
 		limit += 2 * s->setup.object_size[i] *
-			 ((s->n_workers + 1) *
-					 (GHOST_MAX_HELD + s->n_workers * GHOST_RING_ROOM + (2 + 2 * CACHED_SHEAVES) * SHEAF_CAPACITY) +
-				 NODE_SHEAVES * SHEAF_CAPACITY);
+			 ((s->n_workers + 1) * (ghost_max_held(i) + s->n_workers * GHOST_RING_ROOM +
+						       (2 + 2 * CACHED_SHEAVES) * sheaf_capacity[i]) +
+				 node_sheaves[i] * sheaf_capacity[i]);
 	left = committed(s);
 	printf("memory: %llu KiB committed at most, %llu at the end, %llu allowed\n", (unsigned long long)s->max_committed / 1024,
 		(unsigned long long)left / 1024, (unsigned long long)limit / 1024);
@@ -724,11 +745,13 @@ static bool
 parse(struct storm *s, int argc, char **argv)
 {
 	static const struct option options[] = {{"kills", required_argument, NULL, 'k'}, {"seed", required_argument, NULL, 's'},
-		{"workers", required_argument, NULL, 'w'}, {"page-kind", required_argument, NULL, 'p'}, {0}};
+		{"workers", required_argument, NULL, 'w'}, {"page-kind", required_argument, NULL, 'p'},
+		{"threads", required_argument, NULL, 't'}, {0}};
 	int c;
 
 	s->n_kills = 500;
 	s->n_workers = 6;
+	s->n_threads = 1;
 	s->page_kind = "4k";
 	s->seed = now_ns() % 1000000007 ^ (uint64_t)getpid() << 20;
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -740,6 +763,8 @@ parse(struct storm *s, int argc, char **argv)
 			s->n_workers = (uint32_t)strtoul(optarg, NULL, 10);
 		else if (c == 'p')
 			s->page_kind = optarg;
+		else if (c == 't')
+			s->n_threads = (uint32_t)strtoul(optarg, NULL, 10);
 		else
 			return false;
 	}
@@ -754,11 +779,12 @@ main(int argc, char **argv)
 	bool is_good;
 
 	if (!parse(s, argc, argv)) {
-		fprintf(stderr, "usage: stress_kill [--kills=500] [--seed=N] [--workers=6 (2 to %d)] [--page-kind=4k]\n", GHOST_MAX_LANES);
+		fprintf(stderr, "usage: stress_kill [--kills=500] [--seed=N] [--workers=6 (2 to %d)] [--page-kind=4k] [--threads=1]\n",
+			GHOST_MAX_LANES);
 		return EXIT_FAILURE;
 	}
-	printf("stress_kill: seed %llu, %u kills, %u workers, pages %s\n", (unsigned long long)s->seed, s->n_kills, s->n_workers,
-		s->page_kind);
+	printf("stress_kill: seed %llu, %u kills, %u workers, pages %s, %u loops\n", (unsigned long long)s->seed, s->n_kills, s->n_workers,
+		s->page_kind, s->n_threads);
 	s->ghost = mmap(NULL, sizeof *s->ghost, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (s->ghost == MAP_FAILED)
 		die(s, "mmap: %s", strerror(errno));

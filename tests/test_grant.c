@@ -4,10 +4,11 @@
  * After every test the arena's objects are where the counters say: n_objects = n_free + n_barn + n_out.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <time.h>
 
 #include <CUnit/CUnit.h>
 
@@ -27,11 +28,13 @@ struct world {
 	char why[256];
 };
 
+static const struct session_who who = {.label = "test"};
+
 static void
-world_init(struct world *w, uint64_t limit, enum arena_profile profile)
+world_init_on(struct world *w, uint64_t limit, enum arena_profile profile, const struct topology_source *source)
 {
-	const struct arena_options options = {.name = "default", .limit_bytes = limit, .page_kind = LADDER_4K, .profile = profile};
-	const struct session_who who = {.pid = getpid(), .label = "test"};
+	const struct arena_options options = {
+		.name = "default", .limit_bytes = limit, .page_kind = LADDER_4K, .profile = profile, .source = source};
 
 	*w = (struct world){0};
 	CU_ASSERT_EQUAL_FATAL(arena_new(&w->arena, &options, w->why, sizeof w->why), 0);
@@ -39,17 +42,66 @@ world_init(struct world *w, uint64_t limit, enum arena_profile profile)
 		CU_ASSERT_EQUAL_FATAL(session_new(&w->sessions[i], w->arena, &who, w->why, sizeof w->why), 0);
 }
 
+static void
+world_init(struct world *w, uint64_t limit, enum arena_profile profile)
+{
+	world_init_on(w, limit, profile, NULL);
+}
+
+/* What a node's counters should be, by walking the ledger. */
+static void
+check_node(struct world *w, struct cache *k, unsigned n)
+{
+	const struct node *node = &k->nodes[n];
+	uint64_t n_slabs = 0, n_partial = 0, n_objects = 0, n_free = 0, n_barn = 0, n_full = 0, n_in_sheaves = 0;
+
+	for (uint32_t number = 1; number <= w->arena->n_slabs; number++) {
+		const struct slab *slab = &w->arena->slabs[number];
+		uint32_t n_free_here = 0;
+
+		if (slab->cache != k->id || slab->node != n)
+			continue;
+		for (uint32_t i = 0; i < slab->n_objects; i++) {
+			n_free_here += slab_get(w->arena, slab->first_word + i) == SLAB_FREE;
+			n_barn += slab_get(w->arena, slab->first_word + i) == SLAB_BARN;
+		}
+		CU_ASSERT_EQUAL(slab->n_free, n_free_here);
+		n_slabs++;
+		n_partial += n_free_here > 0;
+		n_objects += slab->n_objects;
+		n_free += n_free_here;
+	}
+	for (const struct node_sheaf *sheaf = node->first_full; sheaf; sheaf = sheaf->next) {
+		n_full++;
+		n_in_sheaves += sheaf->size;
+	}
+	CU_ASSERT_EQUAL(node->n_slabs, n_slabs);
+	CU_ASSERT_EQUAL(node->n_partial, n_partial);
+	CU_ASSERT_EQUAL(node->n_objects, n_objects);
+	CU_ASSERT_EQUAL(node->n_free, n_free);
+	CU_ASSERT_EQUAL(node->n_barn, n_barn);
+	CU_ASSERT_EQUAL(node->n_barn, n_in_sheaves);
+	CU_ASSERT_EQUAL(node->n_full, n_full);
+}
+
 /* The counters of the nodes against the ledger. */
 static struct audit
 check_counters(struct world *w, struct cache *k)
 {
+	uint64_t n_objects = 0, n_free = 0, n_barn = 0;
 	struct audit audit;
 
+	for (unsigned n = 0; n < k->n_nodes; n++) {
+		check_node(w, k, n);
+		n_objects += k->nodes[n].n_objects;
+		n_free += k->nodes[n].n_free;
+		n_barn += k->nodes[n].n_barn;
+	}
 	CU_ASSERT_EQUAL(audit_run(w->arena, k->id, &audit), 0);
 	CU_ASSERT_EQUAL(audit.n_objects, audit.n_free + audit.n_barn + audit.n_out);
-	CU_ASSERT_EQUAL(audit.n_objects, k->nodes[0].n_objects);
-	CU_ASSERT_EQUAL(audit.n_free, k->nodes[0].n_free);
-	CU_ASSERT_EQUAL(audit.n_barn, k->nodes[0].n_barn);
+	CU_ASSERT_EQUAL(audit.n_objects, n_objects);
+	CU_ASSERT_EQUAL(audit.n_free, n_free);
+	CU_ASSERT_EQUAL(audit.n_barn, n_barn);
 	CU_ASSERT_EQUAL(audit.n_lost, 0);
 	CU_ASSERT_EQUAL(audit.n_doubled, 0);
 	CU_ASSERT_EQUAL(audit.n_undecided, 0);
@@ -97,15 +149,21 @@ unlock(struct session *s)
 }
 
 static int
-refill(struct world *w, int i, struct cache *k, uint32_t n_sheaves, uint32_t capacity, struct grant *grant)
+refill_on(struct world *w, int i, struct cache *k, uint32_t n_sheaves, uint32_t capacity, uint32_t os_node, struct grant *grant)
 {
-	const struct grant_request request = {.n_sheaves = n_sheaves, .capacity = capacity};
+	const struct grant_request request = {.n_sheaves = n_sheaves, .capacity = capacity, .os_node = os_node};
 	int r;
 
 	lock(w->sessions[i]);
 	r = grant_refill(w->sessions[i], k, &request, grant, w->why, sizeof w->why);
 	unlock(w->sessions[i]);
 	return r;
+}
+
+static int
+refill(struct world *w, int i, struct cache *k, uint32_t n_sheaves, uint32_t capacity, struct grant *grant)
+{
+	return refill_on(w, i, k, n_sheaves, capacity, 0, grant);
 }
 
 /* Plays the client's thread: takes a full sheaf off the process barn; its slot, -1: none. */
@@ -680,6 +738,36 @@ test_full_arena_and_relief(void)
 	world_deinit(&w);
 }
 
+/* What lies in the node barn serves prefills of any size too: nothing is carved while enough is idle. */
+static void
+test_prefill_opens_the_barn(void)
+{
+	const struct cache_options options = {.name = "k", .size = 64};
+	int32_t slots[20];
+	struct grant grant;
+	uint64_t n_objects;
+	struct world w;
+	struct cache *k;
+
+	world_init(&w, 64 << 20, ARENA_PROFILE_DEFAULT);
+	k = open_cache(&w, &options);
+	for (int i = 0; i < 20; i++) {
+		CU_ASSERT_EQUAL(refill(&w, 0, k, 1, 0, &grant), 0);
+		slots[i] = take_full(&w, 0, k);
+		CU_ASSERT_FATAL(slots[i] >= 0);
+	}
+	for (int i = 0; i < 20; i++)
+		give_back(&w, 0, k, slots[i], true);
+	CU_ASSERT_EQUAL(k->nodes[0].n_full, 20);
+	n_objects = k->nodes[0].n_objects;
+	for (int i = 0; i < 20; i++) {
+		CU_ASSERT_EQUAL(refill(&w, 1, k, 1, 45, &grant), 0);
+		CU_ASSERT_EQUAL(grant.n_objects, 45);
+	}
+	CU_ASSERT_EQUAL(k->nodes[0].n_objects, n_objects);
+	world_deinit(&w);
+}
+
 /* A prefill that could be had by calling the idle in is had, also where a part of it lies free. */
 static void
 test_prefill_calls_the_idle_in(void)
@@ -736,6 +824,468 @@ test_slots_are_bounded(void)
 	arena_free(w.arena);
 }
 
+/* list_lock's own counters: one thread holds it, another must wait. */
+static void *
+lock_and_unlock(void *arg)
+{
+	node_lock(arg);
+	node_unlock(arg);
+	return NULL;
+}
+
+static void
+test_list_lock_counts(void)
+{
+	const struct cache_options options = {.name = "k", .size = 64};
+	const struct timespec moment = {.tv_nsec = 1000000};
+	struct list_lock *lock;
+	pthread_t thread;
+	struct world w;
+	struct cache *k;
+
+	world_init(&w, 8 << 20, ARENA_PROFILE_DEFAULT);
+	k = open_cache(&w, &options);
+	lock = &k->nodes[0].lock;
+	CU_ASSERT_EQUAL(lock->n_acquired, 0);
+	/* The first hold is timed, the others of its sixteen are not. */
+	for (int i = 0; i < NODE_LOCK_SAMPLE; i++)
+		lock_and_unlock(&k->nodes[0]);
+	CU_ASSERT_EQUAL(lock->n_acquired, NODE_LOCK_SAMPLE);
+	CU_ASSERT_EQUAL(lock->n_contended, 0);
+	CU_ASSERT_EQUAL(lock->wait_ns, 0);
+	CU_ASSERT(lock->hold_ns > 0 && lock->hold_ns % NODE_LOCK_SAMPLE == 0);
+
+	node_lock(&k->nodes[0]);
+	CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, lock_and_unlock, &k->nodes[0]), 0);
+	/* It waits when it sleeps in the mutex: then the lock's word says that somebody does. */
+	while (__atomic_load_n(&lock->mutex.__data.__lock, __ATOMIC_RELAXED) < 2)
+		nanosleep(&moment, NULL);
+	nanosleep(&moment, NULL);
+	CU_ASSERT_EQUAL(lock->n_contended, 0); /* is told by who has it */
+	node_unlock(&k->nodes[0]);
+	CU_ASSERT_EQUAL(pthread_join(thread, NULL), 0);
+	CU_ASSERT_EQUAL(lock->n_acquired, NODE_LOCK_SAMPLE + 2);
+	CU_ASSERT_EQUAL(lock->n_contended, 1);
+	CU_ASSERT(lock->wait_ns >= 1000000);
+	/* That hold was timed: it is multiplied. */
+	CU_ASSERT(lock->hold_ns >= (uint64_t)NODE_LOCK_SAMPLE * 1000000);
+	world_deinit(&w);
+}
+
+/* Two nodes: the kernel's 0 and 3, with CPUs 0 and 1; 1 and 2 have no memory, 1 is near 0 and 2 near 3. */
+static bool
+two_have_memory(uint32_t os_node)
+{
+	return os_node == 0 || os_node == 3;
+}
+
+static int
+two_distance(uint32_t from, uint32_t to)
+{
+	return 10 + 10 * (int)(from < to ? to - from : from - to);
+}
+
+static int
+two_node_of_cpu(uint32_t cpu)
+{
+	return cpu ? 3 : 0;
+}
+
+static const struct topology_source two_nodes = {
+	.n_os_nodes = 4, .n_os_cpus = 2, .has_memory = two_have_memory, .distance = two_distance, .node_of_cpu = two_node_of_cpu};
+
+/* By place: as the ledger says, and as the segments lie. */
+static unsigned
+node_of(const struct world *w, uint32_t place)
+{
+	uint32_t page = place >> LAYOUT_PLACE_PAGE_SHIFT;
+	unsigned node = w->arena->slabs[slab_of(w, place)].node, i = 0;
+
+	while (i < w->arena->n_segments && page - w->arena->segments[i].first_page >= w->arena->segments[i].n_pages)
+		i++;
+	CU_ASSERT_FATAL(i < w->arena->n_segments);
+	CU_ASSERT_EQUAL(w->arena->segments[i].node, node);
+	return node;
+}
+
+/* Entries of a sheaf that are of the node. */
+static uint32_t
+count_on(const struct world *w, int i, int32_t slot, unsigned node)
+{
+	const struct sheaf *sheaf = session_sheaf(w->sessions[i], (uint32_t)slot);
+	uint32_t n = 0;
+
+	for (uint32_t j = 0; j < sheaf->size; j++)
+		n += node_of(w, sheaf->entry[j]) == node;
+	return n;
+}
+
+/* Objects come from where the client runs; a node without memory is its neighbour's; a number that there is none of is the first's. */
+static void
+test_grants_come_from_the_clients_node(void)
+{
+	static const struct {
+		uint32_t os_node;
+		unsigned node;
+	} where[] = {{0, 0}, {3, 1}, {1, 0}, {2, 1}, {4, 0}, {UINT32_MAX, 0}};
+	const struct cache_options options = {.name = "k", .size = 256};
+	struct grant grant;
+	struct world w;
+	struct cache *k;
+
+	world_init_on(&w, 8 << 20, ARENA_PROFILE_DEFAULT, &two_nodes);
+	CU_ASSERT_EQUAL_FATAL(w.arena->topology.n_nodes, 2);
+	CU_ASSERT_EQUAL_FATAL(w.arena->n_segments, 2);
+	k = open_cache(&w, &options);
+	CU_ASSERT_EQUAL_FATAL(k->n_nodes, 2);
+	for (unsigned i = 0; i < sizeof where / sizeof where[0]; i++) {
+		int32_t slot;
+
+		CU_ASSERT_EQUAL(refill_on(&w, 0, k, 1, 0, where[i].os_node, &grant), 0);
+		slot = take_full(&w, 0, k);
+		CU_ASSERT_FATAL(slot >= 0);
+		CU_ASSERT_EQUAL(count_on(&w, 0, slot, where[i].node), k->capacity);
+		CU_ASSERT_EQUAL(refill_on(&w, 0, k, 1, 10, where[i].os_node, &grant), 0);
+		CU_ASSERT_EQUAL(count_on(&w, 0, (int32_t)grant.slot, where[i].node), 10);
+	}
+	CU_ASSERT_EQUAL(k->nodes[0].n_objects - k->nodes[0].n_free, 4u * (k->capacity + 10));
+	CU_ASSERT_EQUAL(k->nodes[1].n_objects - k->nodes[1].n_free, 2u * (k->capacity + 10));
+	check_counters(&w, k);
+	world_deinit(&w);
+}
+
+/* A node that is full is followed by the next nearest; only when that is full too the memory is out. */
+static void
+test_carving_goes_on_with_the_next_node(void)
+{
+	const struct cache_options options = {.name = "k", .size = 4096};
+	uint64_t n_first = 0, n_second = 0;
+	struct grant grant;
+	struct world w;
+	struct cache *k;
+	int r;
+
+	world_init_on(&w, 2 << 20, ARENA_PROFILE_DEFAULT, &two_nodes);
+	/* Each segment has room for all of the arena: so the second is reached only by what is over its limit. */
+	w.arena->options.limit_bytes *= 2;
+	k = open_cache(&w, &options);
+	while ((r = refill_on(&w, 0, k, 1, 16, 3, &grant)) == 0) {
+		uint32_t n = count_on(&w, 0, (int32_t)grant.slot, 1);
+
+		CU_ASSERT_EQUAL(grant.n_objects, 16);
+		CU_ASSERT(n == 16 || n_first == 512);
+		n_first += n;
+		n_second += 16 - n;
+	}
+	CU_ASSERT_EQUAL(r, -ENOMEM);
+	CU_ASSERT_EQUAL(n_first, 512);
+	CU_ASSERT_EQUAL(n_second, 512);
+	CU_ASSERT_PTR_NOT_NULL(strstr(w.why, "--arena-size"));
+	CU_ASSERT_EQUAL(k->nodes[0].n_objects, 512);
+	CU_ASSERT_EQUAL(k->nodes[1].n_objects, 512);
+	CU_ASSERT_EQUAL(w.arena->committed_bytes, 4 << 20);
+	check_counters(&w, k);
+	world_deinit(&w);
+}
+
+/* A client's thread frees what it likes: the sheaf that comes back has objects of both nodes, and each goes home. */
+static void
+take_back_mixed(uint32_t barn_full, bool top_is_far)
+{
+	const struct cache_options options = {.name = "k", .size = 256, .sheaf_capacity = 32, .barn_full = barn_full};
+	int32_t near, far;
+	uint64_t n_free[2];
+	struct sheaf *a, *b;
+	struct grant grant;
+	struct world w;
+	struct cache *k;
+
+	world_init_on(&w, 8 << 20, ARENA_PROFILE_DEFAULT, &two_nodes);
+	k = open_cache(&w, &options);
+	CU_ASSERT_EQUAL(refill_on(&w, 0, k, 1, 0, 0, &grant), 0);
+	CU_ASSERT_FATAL((near = take_full(&w, 0, k)) >= 0);
+	CU_ASSERT_EQUAL(refill_on(&w, 0, k, 1, 0, 3, &grant), 0);
+	CU_ASSERT_FATAL((far = take_full(&w, 0, k)) >= 0);
+	a = session_sheaf(w.sessions[0], (uint32_t)near);
+	b = session_sheaf(w.sessions[0], (uint32_t)far);
+	/* Every third of the one for one of the other; the top is near or far. */
+	for (uint32_t i = top_is_far ? 1 : 0; i < k->capacity; i += 3) {
+		uint32_t place = a->entry[i];
+
+		a->entry[i] = b->entry[i];
+		b->entry[i] = place;
+	}
+	CU_ASSERT_EQUAL(node_of(&w, a->entry[31]), top_is_far);
+	CU_ASSERT_EQUAL(count_on(&w, 0, near, 0), 21);
+	n_free[0] = k->nodes[0].n_free;
+	n_free[1] = k->nodes[1].n_free;
+	give_back(&w, 0, k, near, true);
+	check_counters(&w, k);
+	for (unsigned n = 0; n < 2; n++) {
+		uint32_t n_here = n ? 11 : 21;
+		bool in_barn = barn_full != LAYOUT_KNOB_NONE && n == (top_is_far ? 1u : 0u);
+
+		CU_ASSERT_EQUAL(k->nodes[n].n_full, in_barn);
+		CU_ASSERT_EQUAL(k->nodes[n].n_barn, in_barn ? n_here : 0);
+		CU_ASSERT_EQUAL(k->nodes[n].n_free, n_free[n] + (in_barn ? 0 : n_here));
+	}
+	CU_ASSERT_EQUAL(w.sessions[0]->n_faults, 0);
+	give_back(&w, 0, k, far, true);
+	check_counters(&w, k);
+	CU_ASSERT_EQUAL(check_counters(&w, k).n_out, 0);
+	world_deinit(&w);
+}
+
+static void
+test_mixed_sheaf_goes_home(void)
+{
+	take_back_mixed(0, false);
+	take_back_mixed(0, true);
+	take_back_mixed(LAYOUT_KNOB_NONE, false);
+	take_back_mixed(LAYOUT_KNOB_NONE, true);
+}
+
+/* Each node has a barn of its own, full by itself; the client of a node gets that node's, and the oldest of it. */
+static void
+test_barns_are_by_node(void)
+{
+	const struct cache_options options = {.name = "k", .size = 256, .sheaf_capacity = 32, .barn_full = 2};
+	int32_t slots[2][3], slot;
+	uint32_t oldest[2];
+	struct grant grant;
+	struct world w;
+	struct cache *k;
+
+	world_init_on(&w, 8 << 20, ARENA_PROFILE_DEFAULT, &two_nodes);
+	k = open_cache(&w, &options);
+	for (unsigned n = 0; n < 2; n++)
+		for (int i = 0; i < 3; i++) {
+			CU_ASSERT_EQUAL(refill_on(&w, 0, k, 1, 0, n ? 3 : 0, &grant), 0);
+			CU_ASSERT_FATAL((slots[n][i] = take_full(&w, 0, k)) >= 0);
+		}
+	for (int i = 0; i < 3; i++)
+		for (unsigned n = 0; n < 2; n++) {
+			if (i == 0)
+				oldest[n] = session_sheaf(w.sessions[0], (uint32_t)slots[n][0])->entry[0];
+			give_back(&w, 0, k, slots[n][i], true);
+			CU_ASSERT_EQUAL(k->nodes[n].n_full, i < 2 ? (uint32_t)i + 1 : 2);
+		}
+	check_counters(&w, k);
+	for (unsigned n = 2; n-- > 0;) {
+		bool is_there = false;
+
+		CU_ASSERT_EQUAL(refill_on(&w, 1, k, 1, 0, n ? 3 : 0, &grant), 0);
+		CU_ASSERT_FATAL((slot = take_full(&w, 1, k)) >= 0);
+		CU_ASSERT_EQUAL(count_on(&w, 1, slot, n), 32);
+		for (uint32_t i = 0; i < 32; i++)
+			is_there |= session_sheaf(w.sessions[1], (uint32_t)slot)->entry[i] == oldest[n];
+		CU_ASSERT(is_there);
+		CU_ASSERT_EQUAL(k->nodes[n].n_full, 1);
+		check_counters(&w, k);
+	}
+	world_deinit(&w);
+}
+
+/* The dead: objects of both nodes that name them, and sheaves of both, are freed into their own nodes' slabs. */
+static void
+test_the_deads_objects_go_home(void)
+{
+	const struct cache_options options = {.name = "k", .size = 256, .flags = LAYOUT_CACHE_RECLAIM, .min_partial = 100};
+	struct grant grant;
+	struct world w;
+	struct cache *k;
+
+	world_init_on(&w, 8 << 20, ARENA_PROFILE_DEFAULT, &two_nodes);
+	k = open_cache(&w, &options);
+	for (unsigned n = 0; n < 2; n++) {
+		struct sheaf *sheaf;
+
+		CU_ASSERT_EQUAL(refill_on(&w, 0, k, 1, 50 + n, n ? 3 : 0, &grant), 0);
+		sheaf = session_sheaf(w.sessions[0], grant.slot);
+		for (int i = 0; i < 20; i++) {
+			struct slab_object o;
+
+			CU_ASSERT_FATAL(slab_find(w.arena, k, sheaf->entry[--sheaf->size], &o));
+			w.arena->words[o.word] += WORD_GENERATION_ONE + w.sessions[0]->client;
+		}
+	}
+	CU_ASSERT_EQUAL(check_counters(&w, k).n_held, 40);
+	reaper_reap(w.sessions[0]);
+	w.sessions[0] = NULL;
+	CU_ASSERT_EQUAL(check_counters(&w, k).n_out, 0);
+	for (unsigned n = 0; n < 2; n++)
+		CU_ASSERT_EQUAL(k->nodes[n].n_free + k->nodes[n].n_barn, k->nodes[n].n_objects);
+	world_deinit(&w);
+}
+
+/* The same by chance: three clients that move, and free whatever they have. */
+static void
+test_hand_over_between_nodes(void)
+{
+	const struct cache_options options = {.name = "k", .size = 200, .barn_full = 3};
+	const char *text = getenv("SLAB_SEED");
+	unsigned seed = text ? (unsigned)strtoul(text, NULL, 0) : 2;
+	int32_t held[MAX_SESSIONS][64];
+	unsigned n_held[MAX_SESSIONS] = {0};
+	struct grant grant;
+	struct world w;
+	struct cache *k;
+
+	world_init_on(&w, 64 << 20, ARENA_PROFILE_DEFAULT, &two_nodes);
+	k = open_cache(&w, &options);
+	for (int turn = 0; turn < 2000; turn++) {
+		int i = rand_r(&seed) % MAX_SESSIONS;
+
+		if (rand_r(&seed) % 2 && n_held[i] < 64) {
+			CU_ASSERT_EQUAL(refill_on(&w, i, k, 1 + (uint32_t)rand_r(&seed) % 4, 0, (uint32_t)rand_r(&seed) % 4, &grant), 0);
+			while (n_held[i] < 64 && (held[i][n_held[i]] = take_full(&w, i, k)) >= 0)
+				n_held[i]++;
+		} else if (n_held[i] > 1) {
+			struct sheaf *a = session_sheaf(w.sessions[i], (uint32_t)held[i][n_held[i] - 1]);
+			struct sheaf *b = session_sheaf(w.sessions[i], (uint32_t)held[i][rand_r(&seed) % (n_held[i] - 1)]);
+
+			for (uint32_t j = 0; j < a->size && j < b->size; j += 1 + (uint32_t)rand_r(&seed) % 3) {
+				uint32_t place = a->entry[j];
+
+				a->entry[j] = b->entry[j];
+				b->entry[j] = place;
+			}
+			give_back(&w, i, k, held[i][--n_held[i]], rand_r(&seed) % 2);
+		}
+		if (turn % 50 == 0)
+			check_counters(&w, k);
+	}
+	for (int i = 0; i < MAX_SESSIONS; i++) {
+		CU_ASSERT_EQUAL(w.sessions[i]->n_faults, 0);
+		reaper_reap(w.sessions[i]);
+		w.sessions[i] = NULL;
+	}
+	CU_ASSERT_EQUAL(check_counters(&w, k).n_out, 0);
+	world_deinit(&w);
+}
+
+/* Names of the dead */
+
+enum { MAX_NAMED = 4096 }; /* as in server/session.c */
+
+static uint32_t
+count_named(const struct world *w, uint32_t client)
+{
+	uint32_t n = 0;
+
+	for (uint32_t number = 1; number <= w->arena->n_slabs; number++)
+		for (uint32_t i = 0; w->arena->slabs[number].cache && i < w->arena->slabs[number].n_objects; i++)
+			n += word_owner(w->arena->words[w->arena->slabs[number].first_word + i]) == client;
+	return n;
+}
+
+/* A session that ends and leaves one object, of the sheaf's top, under its name; its slot. */
+static uint32_t
+die_and_leave_one(struct world *w, struct cache *k, struct sheaf *sheaf, uint32_t state, uint32_t *wordp)
+{
+	struct session *session = NULL;
+	struct slab_object o;
+	uint32_t client;
+
+	CU_ASSERT_EQUAL_FATAL(session_new(&session, w->arena, &who, w->why, sizeof w->why), 0);
+	client = session->client;
+	CU_ASSERT_FATAL(sheaf->size > 0 && slab_find(w->arena, k, sheaf->entry[sheaf->size - 1], &o));
+	w->arena->words[o.word] = word_with(w->arena->words[o.word] + WORD_GENERATION_ONE, client, state);
+	sheaf->size--;
+	*wordp = o.word;
+	session_end(session, true);
+	return client;
+}
+
+/*
+ * A slot is not used again while a word names its dead.  Of more dead than the cap the words are rewritten to ORPHAN, in the same state and
+ * generation, when their slot's turn comes; and nobody else's.
+ */
+static void
+test_names_of_the_dead(void)
+{
+	const struct cache_options options = {.name = "k", .size = 64};
+	uint32_t first = 0, second = 0, word, first_word = 0, second_word = 0, before, n = 0;
+	struct session *session = NULL;
+	struct sheaf *sheaf = NULL;
+	struct grant grant;
+	struct world w;
+	struct cache *k;
+
+	world_init(&w, 64 << 20, ARENA_PROFILE_DEFAULT);
+	k = open_cache(&w, &options);
+	for (n = 0; n <= MAX_NAMED; n++) {
+		uint32_t client;
+
+		if (!sheaf || sheaf->size == 0) {
+			CU_ASSERT_EQUAL_FATAL(refill(&w, 0, k, 1, LAYOUT_MAX_SHEAF, &grant), 0);
+			sheaf = session_sheaf(w.sessions[0], grant.slot);
+		}
+		client = die_and_leave_one(&w, k, sheaf, n == 0 ? WORD_SHARED : WORD_CLOSING, &word);
+		if (n == 0)
+			first = client, first_word = word;
+		if (n == 1)
+			second = client, second_word = word;
+		if (n != 1)
+			continue;
+		/* Two are named, the cap is far: both slots are passed over. */
+		w.arena->next_client = first;
+		CU_ASSERT_EQUAL_FATAL(session_new(&session, w.arena, &who, w.why, sizeof w.why), 0);
+		CU_ASSERT(session->client != first && session->client != second);
+		CU_ASSERT_EQUAL(count_named(&w, first), 1);
+		CU_ASSERT_EQUAL(word_owner(w.arena->words[first_word]), first);
+		session_end(session, false);
+	}
+	CU_ASSERT_EQUAL(w.arena->n_named, MAX_NAMED + 1);
+	before = w.arena->words[first_word];
+	/* One more than the cap: who comes to the slot gets it, and no name of its dead. */
+	w.arena->next_client = first;
+	CU_ASSERT_EQUAL_FATAL(session_new(&session, w.arena, &who, w.why, sizeof w.why), 0);
+	CU_ASSERT_EQUAL(session->client, first);
+	CU_ASSERT_EQUAL(w.arena->words[first_word], word_with(before, WORD_ORPHAN, WORD_SHARED));
+	CU_ASSERT_EQUAL(count_named(&w, first), 0);
+	CU_ASSERT_EQUAL(count_named(&w, WORD_ORPHAN), 1);
+	CU_ASSERT_EQUAL(w.arena->n_named, MAX_NAMED);
+	CU_ASSERT_EQUAL(w.arena->named[first], 0);
+	/* At the cap the others keep their names, also where the next one in turn is named. */
+	CU_ASSERT_EQUAL(word_owner(w.arena->words[second_word]), second);
+	w.arena->next_client = second;
+	session_end(session, false);
+	CU_ASSERT_EQUAL_FATAL(session_new(&session, w.arena, &who, w.why, sizeof w.why), 0);
+	CU_ASSERT(session->client != second);
+	CU_ASSERT_EQUAL(word_owner(w.arena->words[second_word]), second);
+	session_end(session, false);
+	/* The audit counts it where it was: kept, and nobody's. */
+	CU_ASSERT_EQUAL(check_counters(&w, k).n_orphans, MAX_NAMED + 1);
+	world_deinit(&w);
+}
+
+/* Who is dying gives no sheaf to others and gets none: its memory is the reaper's. */
+static void
+test_the_dying_are_left_alone(void)
+{
+	const struct cache_options options = {.name = "k", .size = 4096};
+	int32_t taken[MANY];
+	struct grant grant;
+	uint64_t n_objects;
+	struct world w;
+	struct cache *k;
+	uint32_t n;
+
+	world_init(&w, 2 << 20, ARENA_PROFILE_DEFAULT);
+	k = open_cache(&w, &options);
+	n = take_everything(&w, k, taken, MANY, &n_objects);
+	make_idle(&w, k, taken, n);
+	w.sessions[0]->state = SESSION_DYING;
+	CU_ASSERT_EQUAL(refill(&w, 1, k, 1, 0, &grant), -ENOMEM);
+	CU_ASSERT_EQUAL(check_counters(&w, k).n_in_sheaves, 512);
+	reaper_reap(w.sessions[0]);
+	w.sessions[0] = NULL;
+	CU_ASSERT_EQUAL(refill(&w, 1, k, 1, 0, &grant), 0);
+	CU_ASSERT_EQUAL(check_counters(&w, k).n_in_sheaves, k->capacity);
+	world_deinit(&w);
+}
+
 CU_pSuite
 test_grant_suite(void)
 {
@@ -753,7 +1303,17 @@ test_grant_suite(void)
 	CU_ADD_TEST(suite, test_match_rules);
 	CU_ADD_TEST(suite, test_cache_limit);
 	CU_ADD_TEST(suite, test_full_arena_and_relief);
+	CU_ADD_TEST(suite, test_prefill_opens_the_barn);
 	CU_ADD_TEST(suite, test_prefill_calls_the_idle_in);
 	CU_ADD_TEST(suite, test_slots_are_bounded);
+	CU_ADD_TEST(suite, test_list_lock_counts);
+	CU_ADD_TEST(suite, test_grants_come_from_the_clients_node);
+	CU_ADD_TEST(suite, test_carving_goes_on_with_the_next_node);
+	CU_ADD_TEST(suite, test_mixed_sheaf_goes_home);
+	CU_ADD_TEST(suite, test_barns_are_by_node);
+	CU_ADD_TEST(suite, test_the_deads_objects_go_home);
+	CU_ADD_TEST(suite, test_hand_over_between_nodes);
+	CU_ADD_TEST(suite, test_names_of_the_dead);
+	CU_ADD_TEST(suite, test_the_dying_are_left_alone);
 	return suite;
 }

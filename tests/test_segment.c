@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Segments on both kinds of page.  The tests on huge pages set the size of the system's pool and put it back; without the right to do that they
- * say so and assert nothing.
+ * are skipped.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -99,7 +99,7 @@ pool_take(long n)
 			return true;
 		pool_put_back();
 	}
-	printf(" skipped: cannot set the pool of huge pages ");
+	skip("cannot set the pool of huge pages");
 	return false;
 }
 
@@ -147,7 +147,7 @@ test_create_huge(void)
 	int fd = segment_create("test", 4 * HUGE_BYTES, LAYOUT_PAGES_HUGE, SEGMENT_SEAL_SEAL);
 
 	if (fd == -ENODEV || fd == -ENOSYS) {
-		printf(" skipped: no huge pages ");
+		skip("no huge pages");
 		return;
 	}
 	CU_ASSERT_FATAL(fd >= 0);
@@ -207,7 +207,7 @@ test_commit_on_a_node(void)
 	int mode = -1;
 
 	if (!has_numa_calls()) {
-		printf(" skipped: kernel without NUMA ");
+		skip("kernel without NUMA");
 		return;
 	}
 	extent.fd = segment_create("test", 4 << 20, LAYOUT_PAGES_4K, SEGMENT_SEAL_SEAL);
@@ -342,7 +342,7 @@ test_other_user_cannot_reopen_writable(void)
 	int fd, ro;
 
 	if (geteuid() != 0) {
-		printf(" skipped: not root ");
+		skip("not root");
 		return;
 	}
 	fd = segment_create("test", 1 << 20, LAYOUT_PAGES_4K, SEGMENT_SEAL_SEAL);

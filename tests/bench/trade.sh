@@ -22,7 +22,7 @@ here=$(dirname "$0")
 : "${PROCESSES:=1 2 4}"
 : "${SECONDS_PER_RUN:=0.5}"
 : "${RUNS:=3}"
-: "${OBJECT_BYTES:=4096}"
+: "${OBJECT_BYTES:=256}"
 
 bench_set_up
 csv=$OUT/trade.csv
