@@ -109,8 +109,8 @@ look_into_sheaf(struct run *run, struct session *session, uint32_t slot)
 	/* order: SHEAF_SIZE acquire - pairs with sheaf_push() */
 	uint32_t size = atomic_read_acquire(&sheaf->size);
 
-	if (size > session->slots[slot].capacity)
-		size = session->slots[slot].capacity;
+	if (size > atomic_read(&session->slots[slot].capacity))
+		size = atomic_read(&session->slots[slot].capacity);
 	for (uint32_t i = 0; i < size; i++) {
 		struct slab_object o;
 		uint32_t owner;
@@ -132,7 +132,7 @@ look_into_sheaves(struct run *run)
 		if (!session->map)
 			continue;
 		for (uint32_t slot = 0; slot < atomic_read_acquire(&session->n_slots); slot++)
-			if (session->slots[slot].cache == run->cache->id)
+			if (atomic_read(&session->slots[slot].cache) == run->cache->id)
 				look_into_sheaf(run, session, slot);
 	}
 }

@@ -108,7 +108,7 @@ node_add_slab(struct arena *arena, struct node *node, uint32_t number)
 	list_add(arena, node, number, true);
 	node->n_slabs++;
 	node->n_pages += 1u << slab->order;
-	node->n_objects += slab->n_objects;
+	atomic_write(&node->n_objects, node->n_objects + slab->n_objects);
 	node->n_free += slab->n_free;
 	node->n_carved++;
 	node->n_order_fallback += slab->order != node->cache->order;
@@ -124,7 +124,7 @@ node_add_run(struct arena *arena, struct node *node, uint32_t number)
 	slab->n_free = 0;
 	node->n_slabs++;
 	node->n_pages += slab->n_pages;
-	node->n_objects++;
+	atomic_write(&node->n_objects, node->n_objects + 1);
 	node->n_carved++;
 }
 
@@ -180,7 +180,7 @@ discard_slab(struct arena *arena, struct node *node, uint32_t number, struct nod
 		list_del(arena, node, number);
 	node->n_slabs--;
 	node->n_pages -= slab_pages(slab);
-	node->n_objects -= slab->n_objects;
+	atomic_write(&node->n_objects, node->n_objects - slab->n_objects);
 	node->n_free -= slab->n_free;
 	node->n_discarded++;
 	slab_retire(arena, number);

@@ -290,8 +290,9 @@ lend(struct session *session, uint32_t slot, const struct cache *cache, uint32_t
 {
 	struct layout_slot *shown = &session_slots(session)[slot];
 
-	session->slots[slot].cache = cache->id;
-	session->slots[slot].capacity = (uint16_t)capacity;
+	/* Monitors read these without the session's work. */
+	atomic_write(&session->slots[slot].cache, cache->id);
+	atomic_write(&session->slots[slot].capacity, (uint16_t)capacity);
 	shown->off = session->slots[slot].off / LAYOUT_SLOT_UNIT;
 	shown->capacity = (uint16_t)capacity;
 	shown->cache = cache->id;
@@ -318,7 +319,8 @@ session_slot_lend(struct session *session, const struct cache *cache, uint32_t c
 	session->slots[slot] = (struct session_slot){.off = session->end_off, .bytes = bytes};
 	session->end_off += bytes;
 	lend(session, slot, cache, capacity);
-	session->n_slots++;
+	/* order: SLOTS release - the slot is described before it is counted */
+	atomic_write_release(&session->n_slots, session->n_slots + 1);
 	atomic_write(&session_head(session)->n_slots, session->n_slots);
 	return (int32_t)slot;
 }
@@ -353,7 +355,7 @@ session_slot_put(struct session *session, uint32_t slot)
 	struct session_slot *own = &session->slots[slot];
 	unsigned size = size_class(own->bytes);
 
-	own->cache = 0;
+	atomic_write(&own->cache, 0);
 	own->next = session->free_slots[size];
 	session->free_slots[size] = slot + 1;
 }

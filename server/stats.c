@@ -85,8 +85,9 @@ static uint32_t
 slot_entries(const struct session *session, uint32_t slot)
 {
 	uint32_t size = atomic_read(&session_sheaf(session, slot)->size);
+	uint32_t capacity = atomic_read(&session->slots[slot].capacity);
 
-	return size < session->slots[slot].capacity ? size : session->slots[slot].capacity;
+	return size < capacity ? size : capacity;
 }
 
 static void
@@ -100,6 +101,7 @@ add_session(const struct session *session, uint32_t cache, struct proto_caches_r
 	reply->n_refills += atomic_read(&c->n_refills);
 	reply->n_flushes += atomic_read(&c->n_flushes);
 	reply->n_foreign_frees += atomic_read(&c->n_foreign_frees);
+	/* order: SLOTS acquire - pairs with session_slot_lend() */
 	for (uint32_t slot = 0; slot < atomic_read_acquire(&session->n_slots); slot++) {
 		uint32_t n;
 
