@@ -100,13 +100,15 @@ static void
 cache_learn(struct slabc_cache *k)
 {
 	uint32_t now = atomic_read(&k->c->caches[k->v.cache].knobs), before = atomic_read(&k->knobs), capacity = now & 0xffff;
+	uint32_t max_full;
 	uint64_t keep;
 
 	if (now == before || k->is_single || capacity == 0 || capacity > LAYOUT_MAX_SHEAF || !atomic_cas(&k->knobs, &before, now))
 		return;
 	keep = (uint64_t)atomic_read(&k->keep) * atomic_read(&k->capacity) / capacity;
 	set_knobs(k, capacity, now >> 16);
-	atomic_write(&k->keep, keep == 0 ? 1 : keep < k->max_full ? (uint32_t)keep : k->max_full);
+	max_full = atomic_read(&k->max_full);
+	atomic_write(&k->keep, keep == 0 ? 1 : keep < max_full ? (uint32_t)keep : max_full);
 }
 
 /* Sheaves between hands */
@@ -294,9 +296,11 @@ static int
 handle_init(struct slabc_cache *k, struct slabc *c, const char *name, const struct proto_cache_open_reply *reply)
 {
 	uint32_t id = reply->cache, recip = id ? atomic_read(&c->caches[id].recip) : 0;
+	uint64_t expected = 1; /* of a cache of runs */
 
-	if (reply->object_bytes == 0 || (reply->flags & LAYOUT_CACHE_RUNS ? recip != 1
-				: recip != ((UINT64_C(1) << 32) + reply->object_bytes - 1) / reply->object_bytes))
+	if (reply->object_bytes > 0 && !(reply->flags & LAYOUT_CACHE_RUNS))
+		expected = ((UINT64_C(1) << 32) + reply->object_bytes - 1) / reply->object_bytes;
+	if (reply->object_bytes == 0 || recip != expected)
 		return error_set(EPROTO, "slabd describes cache '%s' in two ways", name);
 	k->v = (struct sheaf_view){.base = c->base,
 		.span = c->span,

@@ -2,10 +2,10 @@
 /*
  * The malloc family.
  *
- * Up to 8,192 bytes an object comes from the cache "malloc.<size>" of its class, an ordinary one; above that from "malloc.large", whose objects
- * are runs of pages that slabd carves and takes back one by one.  The classes are kmalloc's: powers of two, aligned to themselves up to a page,
- * and 96 (to 32 bytes) and 192 (to 64).  A session opens these caches at their first use and keeps their handles; after that an allocation is a
- * look into a table and slabc_alloc().
+ * Up to 8,192 bytes an object comes from the cache "malloc.<size>" of its class, an ordinary one; above that from "malloc.large", whose
+ * objects are runs of pages that slabd carves and takes back one by one.  The classes are kmalloc's: powers of two, aligned to themselves
+ * up to a page, and 96 (to 32 bytes) and 192 (to 64).  A session opens these caches at their first use and keeps their handles; after that
+ * an allocation is a look into a table and slabc_alloc().
  *
  * A free or a measurement needs no size: the page map says of which cache an object is, and the second page of a run how long it is.
  */
@@ -114,7 +114,8 @@ run_take(struct slabc *c, uint32_t n_pages, void **pp)
 	sheaf_open(k, s, slot);
 	*pp = sheaf_pop(&k->v, s);
 	if (!*pp && thread_drop_top(k, s))
-		r = error_set(EIO, "cache '%s': a fresh run was owned already; some client of the arena writes words it should not", k->name);
+		r = error_set(
+			EIO, "cache '%s': a fresh run was owned already; some client of the arena writes words it should not", k->name);
 	barn_put(k, slot, s, LAYOUT_HOLDER_APP);
 	return r;
 }
@@ -126,7 +127,9 @@ run_alloc(struct slabc *c, size_t n)
 	void *p = NULL;
 
 	if (n > PTRDIFF_MAX || n > c->span)
-		return error_null(error_set(ENOMEM, "%zu bytes are more than the arena may have: its limit is below %llu bytes (--arena-size)", n, (unsigned long long)c->span));
+		return error_null(
+			error_set(ENOMEM, "%zu bytes are more than the arena may have: its limit is below %llu bytes (--arena-size)", n,
+				(unsigned long long)c->span));
 	if (!thread_enter(NULL))
 		return error_null(error_set(EAGAIN, "allocation of a run of pages in a signal handler that interrupted the library"));
 	r = run_take(c, (uint32_t)((n + LAYOUT_PAGE_BYTES - 1) / LAYOUT_PAGE_BYTES), &p);
@@ -164,7 +167,7 @@ slabc_memalign(struct slabc *c, size_t align, size_t n)
 		return error_null(error_set(EINVAL, "align %zu is no power of two up to %d", align, LAYOUT_PAGE_BYTES));
 	if (n > MAX_CLASS_BYTES)
 		return run_alloc(c, n);
-	for (class = class_of(n); class_align(class) < align; class++)
+	for (class = class_of(n); class_align(class) < align; class ++)
 		;
 	return class_alloc(c, class);
 }
@@ -175,7 +178,8 @@ run_bytes(const struct slabc *c, uint32_t first)
 {
 	const struct layout_page *page = &c->pages[first];
 
-	if (first + 1 >= c->arena->n_pages || atomic_read(&page[1].cache) != atomic_read(&page[0].cache) || page[1].prod >> 32 != page[0].prod >> 32)
+	if (first + 1 >= c->arena->n_pages || atomic_read(&page[1].cache) != atomic_read(&page[0].cache) ||
+		page[1].prod >> 32 != page[0].prod >> 32)
 		return LAYOUT_PAGE_BYTES;
 	return (size_t)(uint32_t)page[1].prod * LAYOUT_PAGE_BYTES;
 }
@@ -278,40 +282,39 @@ cache_at(const struct slabc *c, const void *p)
 	return cache < LAYOUT_MAX_CACHES ? cache : 0;
 }
 
-/* The handle for the session's first slabc_mfree() in that cache. */
-static int
-mfree_first(struct slabc *c, const void *p, uint32_t cache, struct slabc_cache **kp)
+/* The session's first free in that cache, or a free of what is in none (0). */
+static void
+mfree_first(struct slabc *c, void *p, uint32_t cache)
 {
-	int r = session_writable(c);
+	int error = errno, r = session_writable(c);
+	struct slabc_cache *k;
 
-	if (r < 0)
-		return r;
-	if (cache == 0)
-		return wild_fault(c, p);
-	if (!thread_enter(NULL))
-		return error_set(EAGAIN, "the session's first slabc_mfree() in a cache, in a signal handler that interrupted the library");
-	r = cache_own(c, cache, kp);
-	thread_leave();
-	return r;
+	if (!p)
+		return;
+	if (r == 0 && cache == 0) {
+		r = wild_fault(c, p);
+	} else if (r == 0 && thread_enter(NULL)) {
+		r = cache_own(c, cache, &k);
+		thread_leave();
+	} else if (r == 0) {
+		r = error_set(EAGAIN, "the session's first slabc_mfree() in a cache, in a signal handler that interrupted the library");
+	}
+	errno = r < 0 ? -r : error;
+	if (r == 0)
+		slabc_free(k, p);
 }
 
 void
 slabc_mfree(struct slabc *c, void *p)
 {
-	uint32_t cache;
-	int error = errno, r = 0;
-	struct slabc_cache *k;
-
-	if (!p)
-		return;
-	cache = cache_at(c, p);
+	uint32_t cache = cache_at(c, p);
 	/* order: OWN acquire - pairs with own_set(); there is none of cache 0 */
-	k = atomic_read_acquire(&c->own[cache]);
-	if (__builtin_expect(!k, 0))
-		r = mfree_first(c, p, cache, &k);
-	errno = r < 0 ? -r : error;
-	if (r == 0)
+	struct slabc_cache *k = atomic_read_acquire(&c->own[cache]);
+
+	if (__builtin_expect(k != NULL, 1))
 		slabc_free(k, p);
+	else
+		mfree_first(c, p, cache);
 }
 
 size_t

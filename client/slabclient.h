@@ -46,7 +46,12 @@ typedef uint64_t slabc_ref;
 /* Cache flags; all openers must agree but for SLABC_NOWAIT, which is the opener's own. */
 #define SLABC_RECLAIM 0x1u /* objects of a client that dies are freed; default: kept as orphans. A free by pointer of another's object is refused */
 #define SLABC_SHARED 0x2u  /* objects are shared from birth: for containers whose links are offsets */
-#define SLABC_NO_OWNER 0x8u /* no object words: the last nanosecond; then no reclaim, adopt, give or stale check (ENOTSUP), the audit passes it by */
+/*
+ * No object words: the last nanosecond.  Not with the two above, and no slabc_adopt, _free_ref, _give or _publish (ENOTSUP): any client frees any
+ * object, by pointer; a reference is followed unchecked as long as its page is the cache's; a double free is noticed late, by slabd, or never; the
+ * audit passes the cache by; what a dead client held stays until the cache is destroyed, and is counted.
+ */
+#define SLABC_NO_OWNER 0x8u
 #define SLABC_NOWAIT 0x4u  /* allocation never waits for slabd: EAGAIN, and a refill is on its way */
 
 #define SLABC_SHEAVES_NONE 0xffffffffu /* sheaf_capacity: each object is asked for and given back by itself */
@@ -130,7 +135,7 @@ SLABC_API void slabc_return(struct slabc_cache *k, struct slabc_sheaf *s);
 SLABC_API slabc_ref slabc_ref_of(struct slabc *c, const void *p);
 /* The object's address here.  NULL, errno ESTALE: freed, or used anew, since. It may be freed by its owner at any time: see slabc_valid(), slabc_adopt(). */
 SLABC_API void *slabc_deref(struct slabc *c, slabc_ref ref);
-/* 1: the reference still stands; 0: what was read since it was resolved may be another object's. */
+/* 1: the reference still stands; 0: what was read since it was resolved may be another object's (errno ENOTSUP: SLABC_NO_OWNER, nobody can say). */
 SLABC_API int slabc_valid(struct slabc *c, slabc_ref ref);
 /* Becomes the owner of a shared object, whoever it was (also of the dead). NULL, errno ESTALE: gone, or taken by a free. EINVAL: not shared. */
 SLABC_API void *slabc_adopt(struct slabc *c, slabc_ref ref);

@@ -124,7 +124,7 @@ node_add_run(struct arena *arena, struct node *node, uint32_t number)
 	slab->n_free = 0;
 	node->n_slabs++;
 	node->n_pages += slab->n_pages;
-	node->n_objects++;
+	atomic_write(&node->n_objects, node->n_objects + 1);
 	node->n_carved++;
 }
 

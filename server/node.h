@@ -46,7 +46,7 @@ struct node {
 	uint64_t n_partial;
 	uint64_t n_slabs;
 	uint64_t n_pages;
-	uint64_t n_objects;
+	uint64_t n_objects; /* atomic: a grant reads it without the lock */
 	uint64_t n_free;
 	/* Node barn: oldest first, since what changes process is cold; bounded in sheaves or bytes (cache.h). */
 	struct node_sheaf *first_full;

@@ -122,6 +122,16 @@ orphan_next(struct arena *arena, struct cache *cache, uint64_t from, uint64_t *r
 	}
 }
 
+static bool
+change(uint32_t *word, uint32_t from, uint32_t to)
+{
+	STEP(ORPHAN_READ);
+	if (!MUTANT(PLAIN_ORPHAN))
+		return atomic_cas(word, &from, to);
+	atomic_write(word, to);
+	return true;
+}
+
 int
 orphan_adopt(struct session *session, uint64_t ref, char *why, size_t why_size)
 {
@@ -135,7 +145,7 @@ orphan_adopt(struct session *session, uint64_t ref, char *why, size_t why_size)
 	else if (word_state(o.word) != WORD_SHARED)
 		snprintf(why, why_size, "the object is not shared");
 	/* From exactly the dead name: who came first has changed it. */
-	else if (!atomic_cas(&arena->words[o.index], &o.word, word_with(o.word, session->client, WORD_SHARED)))
+	else if (!change(&arena->words[o.index], o.word, word_with(o.word, session->client, WORD_SHARED)))
 		snprintf(why, why_size, "another client took the orphan");
 	else
 		return 0;
@@ -172,10 +182,10 @@ orphan_give(struct session *giver, uint64_t ref, uint32_t client_id, char *why, 
 	struct session *receiver = client <= LAYOUT_MAX_CLIENTS ? giver->arena->sessions[client] : NULL;
 	int r;
 
-	if (receiver && receiver->id == client_id)
-		pthread_mutex_lock(&receiver->work);
-	else
+	if (receiver && receiver->id != client_id)
 		receiver = NULL;
+	if (receiver && !MUTANT(GIVE_UNLOCKED))
+		pthread_mutex_lock(&receiver->work);
 	if (!receiver || receiver->state == SESSION_DYING) {
 		snprintf(why, why_size, "no client %u lives; the object stays the giver's", client_id);
 		r = -ESRCH;
@@ -183,9 +193,10 @@ orphan_give(struct session *giver, uint64_t ref, uint32_t client_id, char *why, 
 		snprintf(why, why_size, "client %u, '%s', may only read: it could not free what it was given", client_id, receiver->label);
 		r = -EACCES;
 	} else {
+		STEP(GIVE_CHECKED);
 		r = give_to(giver, receiver, ref, why, why_size);
 	}
-	if (receiver)
+	if (receiver && !MUTANT(GIVE_UNLOCKED))
 		pthread_mutex_unlock(&receiver->work);
 	return r;
 }
@@ -289,7 +300,7 @@ reclaim_slab(struct arena *arena, struct node *node, uint32_t number, const stru
 			is_last_wanted = is_wanted(arena, filter, last_client, now);
 		}
 		/* Who adopts it at this moment keeps it. */
-		if (!is_last_wanted || !atomic_cas(&arena->words[index], &w, word_cleared(w)))
+		if (!is_last_wanted || !change(&arena->words[index], w, word_cleared(w)))
 			continue;
 		node_put_free(arena, node, number, index, discard);
 		n++;

@@ -120,6 +120,7 @@ add_session(const struct session *session, uint32_t cache, struct proto_caches_r
 	reply->n_refills += atomic_read(&c->n_refills);
 	reply->n_flushes += atomic_read(&c->n_flushes);
 	reply->n_foreign_frees += atomic_read(&c->n_foreign_frees);
+	/* order: SLOTS acquire - pairs with session_slot_lend() */
 	for (uint32_t slot = 0; slot < atomic_read_acquire(&session->n_slots); slot++) {
 		uint32_t n;
 

@@ -37,6 +37,8 @@
 	X(TAKE_REMOVED)     /* entry out of the sheaf, ledger still OUT */                                                                 \
 	X(REAP_DRAINED)     /* sheaves of the dead empty, words not walked */                                                              \
 	X(RECLAIM_READ)     /* a dead owner's word read, compare-and-swap not yet made */                                                  \
+	X(ORPHAN_READ)      /* a dead client's object found, to be adopted or freed; compare-and-swap not yet made */                      \
+	X(GIVE_CHECKED)     /* the receiver lives, the word not yet its */                                                                 \
 	X(AUDIT_FIRST_LOOK) /* words read, sheaves not */                                                                                  \
 	X(AUDIT_SECOND_LOOK) /* sheaves read, words not read again */                                                                      \
 	X(MAP_BUMPED)       /* page map: new incarnation written, rest still old */                                                        \
@@ -50,6 +52,8 @@
 	X(PUSH_FIRST)                                                                                                                      \
 	X(CLAIM_TO_ZERO)                                                                                                                   \
 	X(PLAIN_RECLAIM)                                                                                                                   \
+	X(PLAIN_ORPHAN)                                                                                                                    \
+	X(GIVE_UNLOCKED)                                                                                                                   \
 	X(NO_RETRY)                                                                                                                        \
 	X(POINTER_FREE)                                                                                                                    \
 	X(FREE_NOT_CLOSED)                                                                                                                 \

@@ -389,6 +389,8 @@ struct publisher {
 	struct slabc *c;
 	struct slabc_cache *k;
 	int n;
+	int turn; /* the root that is about to be waited for; atomic */
+	unsigned seed;
 };
 
 static void *
@@ -397,10 +399,16 @@ publish_in_turn(void *arg)
 	struct publisher *p = arg;
 
 	for (int i = 0; i < p->n; i++) {
+		slabc_ref ref = make_object(p->c, p->k, i);
+		int64_t until;
 		char name[32];
 
 		snprintf(name, sizeof name, "%d", i);
-		if (slabc_publish(p->c, name, make_object(p->c, p->k, i), 0) != 0)
+		while (atomic_read(&p->turn) < i)
+			continue;
+		for (until = harness_now_ns() + rand_r(&p->seed) % 60000; harness_now_ns() < until;)
+			continue;
+		if (slabc_publish(p->c, name, ref, 0) != 0)
 			return (void *)1;
 	}
 	return NULL;
@@ -410,10 +418,10 @@ publish_in_turn(void *arg)
 static void
 it_no_wakeup_is_missed(void)
 {
-	enum { N = 400 };
+	enum { N = 2000 };
 	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k --threads=2");
 	struct slabc *c[2] = {harness_open(h, "waits"), harness_open(h, "publishes")};
-	struct publisher p = {.c = c[1], .k = harness_open_cache(c[1], "k", 64, 0), .n = N};
+	struct publisher p = {.c = c[1], .k = harness_open_cache(c[1], "k", 64, 0), .n = N, .seed = harness_seed()};
 	void *failed = NULL;
 	pthread_t thread;
 
@@ -424,7 +432,8 @@ it_no_wakeup_is_missed(void)
 		int *value;
 
 		snprintf(name, sizeof name, "%d", i);
-		CHECK(slabc_lookup_wait(c[0], name, &ref, 10000) == 0);
+		atomic_write(&p.turn, i);
+		REQUIRE(slabc_lookup_wait(c[0], name, &ref, 10000) == 0);
 		value = slabc_deref(c[0], ref);
 		CHECK(value != NULL && *value == i);
 	}

@@ -150,8 +150,9 @@ it_edges(void)
 	size_t sizes[] = {(size_t)PTRDIFF_MAX + 1, SIZE_MAX, SIZE_MAX - PAGE + 2, (size_t)1 << 40, 17 * MIB};
 	unsigned char *p, *q, *dirty;
 
-	REQUIRE((p = slabc_malloc(c, 0)) != NULL && (q = slabc_malloc(c, 0)) != NULL);
-	CHECK(p != q);
+	p = slabc_malloc(c, 0);
+	q = slabc_malloc(c, 0);
+	CHECK(p != NULL && q != NULL && p != q);
 	slabc_mfree(c, p);
 	errno = EBADF;
 	slabc_mfree(c, q);
@@ -361,9 +362,12 @@ it_mfree_of_anything(void)
 	struct slabc *a = harness_open(h, "maker"), *b = harness_open(h, "taker");
 	struct slabc_cache *plain = harness_open_cache(a, "plain", 100, 0), *reclaim = harness_open_cache(a, "reclaim", 64, SLABC_RECLAIM);
 	struct slabc_cache *bare = harness_open_cache(a, "bare", 64, SLABC_NO_OWNER);
-	struct { void *p; slabc_ref ref; } made[] = {{slabc_alloc(plain), 0}, {slabc_malloc(a, 3000), 0}, {slabc_malloc(a, 70000), 0}, {slabc_alloc(bare), 0}};
+	struct {
+		void *p;
+		slabc_ref ref;
+	} made[] = {{slabc_alloc(plain), 0}, {slabc_malloc(a, 3000), 0}, {slabc_malloc(a, 70000), 0}, {slabc_alloc(bare), 0}};
 	unsigned char *p, *q, *seen;
-	slabc_ref ref;
+	slabc_ref ref = 0;
 
 	for (unsigned i = 0; i < 4; i++) {
 		REQUIRE(made[i].p != NULL && (made[i].ref = slabc_ref_of(a, made[i].p)) != 0);
@@ -379,7 +383,8 @@ it_mfree_of_anything(void)
 		slabc_mfree(a, made[i].p);
 		CHECK(errno == EINVAL);
 	}
-	CHECK(harness_cache(h, "plain").n_allocated == 0 && harness_cache(h, "malloc.large").n_out == 0 && harness_cache(h, "bare").n_allocated == 0);
+	CHECK(harness_cache(h, "plain").n_allocated == 0 && harness_cache(h, "malloc.large").n_out == 0 &&
+		harness_cache(h, "bare").n_allocated == 0);
 	/* Another's unshared object, found by its distance from a shared one; another's in a SLABC_RECLAIM cache. */
 	p = slabc_malloc(a, 20000);
 	q = slabc_alloc(reclaim);
@@ -665,7 +670,11 @@ static void
 storm(const char *arguments)
 {
 	enum { N = 300 };
-	static struct { unsigned char *p; size_t n; unsigned seed; } held[N];
+	static struct {
+		unsigned char *p;
+		size_t n;
+		unsigned seed;
+	} held[N];
 	CLEANUP(harness_free) struct harness *h = harness_slabd("%s", arguments);
 	struct slabc *c = harness_open(h, "storm");
 	unsigned seed = harness_seed();
