@@ -124,12 +124,13 @@ check: test-programs
 	$(MAKE) VARIANT=steps C_EXTRA=-DSLAB_STEPS build/steps/tests/test_mutants
 	BUILD=$(B) tests/check.sh
 
-# Unit, integration and mutant tests under a sanitizer; its build lies beside the others.
+# Unit and integration tests under a sanitizer, with address also the unmutated stories; its build lies beside the others.
 ASAN = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 TSAN = -fsanitize=thread
 check-asan:
 	$(MAKE) VARIANT=asan CFLAGS="-O1 -g" C_EXTRA="$(ASAN)" LD_EXTRA="$(ASAN)" test-programs
-	BUILD=build/asan PARTS="unit it" tests/check.sh
+	$(MAKE) VARIANT=asan-steps CFLAGS="-O1 -g" C_EXTRA="$(ASAN) -DSLAB_STEPS" LD_EXTRA="$(ASAN)" build/asan-steps/tests/test_mutants
+	BUILD=build/asan PARTS="unit it unmutated" tests/check.sh
 
 check-tsan:
 	$(MAKE) VARIANT=tsan CFLAGS="-O1 -g" C_EXTRA="$(TSAN)" LD_EXTRA="$(TSAN)" test-programs

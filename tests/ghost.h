@@ -29,6 +29,7 @@ enum {
 	GHOST_CACHES = 3,
 
 	GHOST_MAX_LANES = 16,
+	GHOST_CHURNERS = 2,    /* lanes that are mostly at GHOST_CHURN */
 	GHOST_MAX_HELD = 384,  /* objects of a cache in a lane */
 	GHOST_MAX_CHURN = 96,  /* of GHOST_CHURN */
 	GHOST_MAX_BATCH = 128, /* in one step */
