@@ -88,7 +88,7 @@ $(B)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(C_ALL) -MMD -MP -c -o $@ $<
 
--include $(shell find build -name '*.d' 2>/dev/null)
+-include $(shell find build -name '*.d' -type f 2>/dev/null)
 
 # Tests. One binary a kind; check.sh runs them and adds up what they say.
 
