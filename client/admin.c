@@ -2,10 +2,11 @@
 /*
  * A session's numbers; shrinking and destroying caches.
  *
- * A cache is destroyed in two steps.  First slabd is asked whether anything is against it: nothing has been changed then.  Only when nobody else has it
- * open and no object is in use do all threads' sheaves and the barn go back, and slabd ends the cache.  After that the session's handles of it are
- * buried: no thread has a sheaf of theirs, so their hot paths find nothing, and their slow paths say ENOENT; the id, should slabd give it
- * out again, is another handle's.  An answer that does not come counts as a yes: the handles are then not used with what may be another cache.
+ * A cache is destroyed in two steps.  First slabd is asked whether anything is against it: nothing has been changed then.  Only when nobody
+ * else has it open and no object is in use do all threads' sheaves and the barn go back, and slabd ends the cache.  After that the
+ * session's handles of it are buried: no thread has a sheaf of theirs, so their hot paths find nothing, and their slow paths say ENOENT;
+ * the id, should slabd give it out again, is another handle's.  An answer that does not come counts as a yes: the handles are then not used
+ * with what may be another cache.
  */
 #include "client/internal.h"
 

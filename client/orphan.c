@@ -2,8 +2,8 @@
 /*
  * What passes from one client to another by slabd: orphans, and gifts.
  *
- * Only slabd knows who lives, so it changes these words (tests/model/README.md, rules 9 and 14).  Who is asked to adopt or give has done nothing
- * to the word by himself; if the answer does not come in time, the word says what became of it.
+ * Only slabd knows who lives, so it changes these words (tests/model/README.md, rules 9 and 14).  Who is asked to adopt or give has done
+ * nothing to the word by himself; if the answer does not come in time, the word says what became of it.
  */
 #include "client/internal.h"
 

@@ -2,10 +2,10 @@
 /*
  * Roots: names for references, kept by slabd.
  *
- * Each call is one request.  slabc_lookup_wait() does not hold the session's socket while it waits: where there is no root yet, slabd's answer brings one
- * end of a pair of sockets, on which it says that the name was published (or, by its end, that slabd is gone).  The thread waits there,
- * outside of the library, so that its signal handlers and all other threads go on as ever, and looks again.  Shutting the end down, not only
- * closing it, tells slabd that nobody waits, also if a forked child still has a copy.
+ * Each call is one request.  slabc_lookup_wait() does not hold the session's socket while it waits: where there is no root yet, slabd's
+ * answer brings one end of a pair of sockets, on which it says that the name was published (or, by its end, that slabd is gone).  The
+ * thread waits there, outside of the library, so that its signal handlers and all other threads go on as ever, and looks again.  Shutting
+ * the end down, not only closing it, tells slabd that nobody waits, also if a forked child still has a copy.
  */
 #include "client/internal.h"
 

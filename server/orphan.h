@@ -2,11 +2,11 @@
 /*
  * Orphans: objects that the dead left, and how objects pass from one client to another through slabd's hands.
  *
- * An object is an orphan while its word names nobody who lives: a client slot without a session, or WORD_ORPHAN.  Whoever takes it, or frees it,
- * does so by compare-and-swap from exactly the word that was read (tests/model/README.md, rule 14): of two that were shown it, one gets it.
- * A gift is made in the turn in which slabd knows that the receiver lives, under its session's work: its reaper, which comes after, meets the
- * word (tests/model/give_slot.pml).
- * All calls but orphan_list() and orphan_reclaim(), which take it: the caller holds sessions_lock for reading.
+ * An object is an orphan while its word names nobody who lives: a client slot without a session, or WORD_ORPHAN.  Whoever takes it, or
+ * frees it, does so by compare-and-swap from exactly the word that was read (tests/model/README.md, rule 14): of two that were shown it,
+ * one gets it. A gift is made in the turn in which slabd knows that the receiver lives, under its session's work: its reaper, which comes
+ * after, meets the word (tests/model/give_slot.pml). All calls but orphan_list() and orphan_reclaim(), which take it: the caller holds
+ * sessions_lock for reading.
  */
 #ifndef SLAB_SERVER_ORPHAN_H
 #define SLAB_SERVER_ORPHAN_H
@@ -32,15 +32,16 @@ struct orphan_owner {
 bool orphan_owner(const struct arena *arena, uint32_t client, int64_t now_ns, struct orphan_owner *owner);
 
 /*
- * The first orphan of the cache at place from or above: *refp; 0: there is none below *nextp, from where the caller may ask again; *nextp 0: none at
- * all.  Looks at so much at a time that others need not wait.
+ * The first orphan of the cache at place from or above: *refp; 0: there is none below *nextp, from where the caller may ask again; *nextp
+ * 0: none at all.  Looks at so much at a time that others need not wait.
  */
 void orphan_next(struct arena *arena, struct cache *cache, uint64_t from, uint64_t *refp, uint64_t *nextp);
 
 /* The session becomes the owner.  -ESTALE: gone, or somebody who lives has it; with a sentence. */
 int orphan_adopt(struct session *session, uint64_t ref, char *why, size_t why_size);
 
-/* A client's own object becomes another's, and shared.  -ESRCH: no such client lives. -EACCES: it may only read. -EINVAL: not the giver's. -ENOTSUP: no object words. */
+/* A client's own object becomes another's, and shared.  -ESRCH: no such client lives. -EACCES: it may only read. -EINVAL: not the giver's.
+ * -ENOTSUP: no object words. */
 int orphan_give(struct session *giver, uint64_t ref, uint32_t client_id, char *why, size_t why_size);
 
 /* Orphans of one client in one cache. */

@@ -36,7 +36,7 @@ ref_find(const struct arena *arena, uint64_t ref, struct ref_object *op)
 	incarnation = atomic_read_acquire(&page->incarnation);
 	x = (uint64_t)((place << LAYOUT_PLACE_SHIFT) & (LAYOUT_PAGE_BYTES - 1)) * recip + prod;
 	if ((uint32_t)x >= recip || x >> 32 >= arena->words_bytes / sizeof(uint32_t) || incarnation != (uint8_t)(ref >> 48) ||
-	    op->flags & LAYOUT_CACHE_NO_OWNER)
+		op->flags & LAYOUT_CACHE_NO_OWNER)
 		return false;
 	op->index = (uint32_t)(x >> 32);
 	/* order: WORD acquire - pairs with the last holder's release */

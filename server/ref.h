@@ -16,13 +16,14 @@ struct arena;
 /* Where a reference leads. */
 struct ref_object {
 	uint32_t place;
-	uint32_t index;  /* of its word */
-	uint32_t word;   /* as it was read */
-	uint32_t cache;  /* id */
-	uint32_t flags;  /* of the cache */
+	uint32_t index; /* of its word */
+	uint32_t word;  /* as it was read */
+	uint32_t cache; /* id */
+	uint32_t flags; /* of the cache */
 };
 
-/* false: stale, or no reference at all; nobody holds such an object, or it is being freed.  Of a cache without owner words: always false but for op's cache and flags. */
+/* false: stale, or no reference at all; nobody holds such an object, or it is being freed.  Of a cache without owner words: always false
+ * but for op's cache and flags. */
 bool ref_find(const struct arena *arena, uint64_t ref, struct ref_object *op);
 
 /* The reference of the object at place, whose word is w. */

@@ -138,10 +138,12 @@ request_tune(struct request *q)
 	for (unsigned i = 0; cache && i < cache->n_nodes; i++)
 		node_trim_to(q->arena, &cache->nodes[i], cache->barn_full, cache->min_partial);
 	if (cache) {
-		*out = (struct proto_tune_reply){.barn_full = cache->barn_full, .min_partial = cache->min_partial, .max_cached = cache->max_cached};
+		*out = (struct proto_tune_reply){
+			.barn_full = cache->barn_full, .min_partial = cache->min_partial, .max_cached = cache->max_cached};
 		out->capacity = cache->is_sheafless ? 0 : cache->capacity;
-		log_notice("arena '%s', cache '%s' tuned by uid %u: sheaf_capacity %u, barn_full %u, min_partial %u, max_cached %llu", q->arena->name,
-			cache->name, q->conn->peer.uid, out->capacity, out->barn_full, out->min_partial, (unsigned long long)out->max_cached);
+		log_notice("arena '%s', cache '%s' tuned by uid %u: sheaf_capacity %u, barn_full %u, min_partial %u, max_cached %llu",
+			q->arena->name, cache->name, q->conn->peer.uid, out->capacity, out->barn_full, out->min_partial,
+			(unsigned long long)out->max_cached);
 	}
 	pthread_rwlock_unlock(&q->arena->sessions_lock);
 	return PROTO_STATUS_OK;
@@ -190,8 +192,8 @@ request_reclaim(struct request *q)
 	q->out.reclaim.n_freed = n_freed;
 	q->out.reclaim.bytes = bytes;
 	if (n_freed)
-		log_notice("arena '%s': uid %u freed %llu orphans, %llu bytes", q->arena->name, q->conn->peer.uid, (unsigned long long)n_freed,
-			(unsigned long long)bytes);
+		log_notice("arena '%s': uid %u freed %llu orphans, %llu bytes", q->arena->name, q->conn->peer.uid,
+			(unsigned long long)n_freed, (unsigned long long)bytes);
 	return PROTO_STATUS_OK;
 }
 

@@ -32,7 +32,8 @@ request_publish(struct request *q)
 	if (status != PROTO_STATUS_OK)
 		return status;
 	if (in->flags & ~(uint32_t)PUBLISH_REPLACE)
-		REFUSE(q, PROTO_STATUS_INVALID, "unknown flags 0x%x: SLABC_REPLACE is the only one", in->flags & ~(uint32_t)PUBLISH_REPLACE);
+		REFUSE(q, PROTO_STATUS_INVALID, "unknown flags 0x%x: SLABC_REPLACE is the only one",
+			in->flags & ~(uint32_t)PUBLISH_REPLACE);
 	return request_status_of(root_publish(q->arena, in->name, in->ref, in->flags & PUBLISH_REPLACE, q->why, sizeof q->why));
 }
 
@@ -119,7 +120,8 @@ request_next_orphan(struct request *q)
 	if (!cache || !session_has_open(q->conn->session, in->cache))
 		REFUSE(q, PROTO_STATUS_NO_CACHE, "cache %u is not open in this session", in->cache);
 	if (cache->flags & LAYOUT_CACHE_NO_OWNER)
-		REFUSE(q, PROTO_STATUS_NOT_SUPPORTED, "cache '%s' has no object words (SLABC_NO_OWNER): nothing says what is an orphan", cache->name);
+		REFUSE(q, PROTO_STATUS_NOT_SUPPORTED, "cache '%s' has no object words (SLABC_NO_OWNER): nothing says what is an orphan",
+			cache->name);
 	pthread_rwlock_rdlock(&q->arena->sessions_lock);
 	orphan_next(q->arena, cache, in->after, &out->ref, &out->next);
 	pthread_rwlock_unlock(&q->arena->sessions_lock);

@@ -85,16 +85,18 @@ explain(const struct cache *cache, const struct uses *uses, char *why, size_t wh
 	unsigned long long n = uses->n_held, n_top = uses->n_top;
 
 	if (cache->flags & LAYOUT_CACHE_NO_OWNER)
-		snprintf(why, why_size, "cache '%s' has %llu objects that living clients have, nobody can say who (SLABC_NO_OWNER)", cache->name,
-			(unsigned long long)uses->n_out);
+		snprintf(why, why_size, "cache '%s' has %llu objects that living clients have, nobody can say who (SLABC_NO_OWNER)",
+			cache->name, (unsigned long long)uses->n_out);
 	else if (n == 0)
-		snprintf(why, why_size, "cache '%s': %llu of its objects lie idle in clients' sheaves where slabd does not reach them", cache->name,
-			(unsigned long long)uses->n_out);
+		snprintf(why, why_size, "cache '%s': %llu of its objects lie idle in clients' sheaves where slabd does not reach them",
+			cache->name, (unsigned long long)uses->n_out);
 	else if (s)
-		snprintf(why, why_size, "cache '%s' has %llu objects in use; client %u (pid %d, '%s') has most of them, %llu", cache->name, n, s->id, s->pid,
-			s->label, n_top);
+		snprintf(why, why_size, "cache '%s' has %llu objects in use; client %u (pid %d, '%s') has most of them, %llu", cache->name,
+			n, s->id, s->pid, s->label, n_top);
 	else if (uses->top)
-		snprintf(why, why_size, "cache '%s' has %llu objects in use; %llu of them were left by one dead client: adopt or free them, or `slabctl orphans reclaim`",
+		snprintf(why, why_size,
+			"cache '%s' has %llu objects in use; %llu of them were left by one dead client: adopt or free them, or `slabctl "
+			"orphans reclaim`",
 			cache->name, n, n_top);
 	else
 		snprintf(why, why_size, "cache '%s' has %llu objects in use", cache->name, n);
@@ -114,8 +116,8 @@ retire_check(struct cache *cache, const struct session *own, bool is_idle_counte
 		return explain(cache, &uses, why, why_size);
 	if (!other)
 		return 0;
-	snprintf(why, why_size, "cache '%s' is open in %llu other sessions; client %u (pid %d, '%s') is one: no object of it is in use", cache->name,
-		(unsigned long long)n_openers, other->id, other->pid, other->label);
+	snprintf(why, why_size, "cache '%s' is open in %llu other sessions; client %u (pid %d, '%s') is one: no object of it is in use",
+		cache->name, (unsigned long long)n_openers, other->id, other->pid, other->label);
 	return -EBUSY;
 }
 

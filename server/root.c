@@ -166,7 +166,8 @@ check_ref(const struct arena *arena, uint64_t ref, char *why, size_t why_size)
 
 	if (!ref_find(arena, ref, &o)) {
 		if (o.cache && o.flags & LAYOUT_CACHE_NO_OWNER) {
-			snprintf(why, why_size, "cache '%.48s' has no object words (SLABC_NO_OWNER): its objects can have no root", arena->shown[o.cache].name);
+			snprintf(why, why_size, "cache '%.48s' has no object words (SLABC_NO_OWNER): its objects can have no root",
+				arena->shown[o.cache].name);
 			return -ENOTSUP;
 		}
 		snprintf(why, why_size, "the reference is stale: the object was freed, or is another one now");

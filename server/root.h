@@ -44,8 +44,8 @@ void roots_init(struct roots *roots);
 void roots_deinit(struct roots *roots);
 
 /*
- * Names a reference.  -ESTALE: it stands no more. -EINVAL: its object is not shared. -ENOTSUP: its cache has no owner words. -EEXIST: the name has a
- * reference that stands, and may_replace is false. -ENOSPC: ROOT_MAX. -ENOMEM.  With a sentence in why.
+ * Names a reference.  -ESTALE: it stands no more. -EINVAL: its object is not shared. -ENOTSUP: its cache has no owner words. -EEXIST: the
+ * name has a reference that stands, and may_replace is false. -ENOSPC: ROOT_MAX. -ENOMEM.  With a sentence in why.
  */
 int root_publish(struct arena *arena, const char *name, uint64_t ref, bool may_replace, char *why, size_t why_size);
 /* false: there is none. */

@@ -309,10 +309,10 @@ void
 stats_client(struct arena *arena, uint32_t after, struct proto_clients_reply *reply)
 {
 	*reply = (struct proto_clients_reply){0};
+	pthread_rwlock_rdlock(&arena->sessions_lock);
 	pthread_mutex_lock(&arena->registry_lock);
 	if (!arena->census || after == 0)
 		take_census(arena);
-	pthread_rwlock_rdlock(&arena->sessions_lock);
 	for (uint32_t client = after + 1; arena->census && client <= LAYOUT_MAX_CLIENTS; client++) {
 		struct session *session = arena->sessions[client];
 
@@ -330,8 +330,8 @@ stats_client(struct arena *arena, uint32_t after, struct proto_clients_reply *re
 		snprintf(reply->state, sizeof reply->state, "dead");
 		break;
 	}
-	pthread_rwlock_unlock(&arena->sessions_lock);
 	pthread_mutex_unlock(&arena->registry_lock);
+	pthread_rwlock_unlock(&arena->sessions_lock);
 }
 
 void
@@ -340,9 +340,9 @@ stats_session(struct session *session, struct proto_session_stats_reply *reply)
 	struct arena *arena = session->arena;
 	struct proto_clients_reply client = {0};
 
+	pthread_rwlock_rdlock(&arena->sessions_lock);
 	pthread_mutex_lock(&arena->registry_lock);
 	take_census(arena);
-	pthread_rwlock_rdlock(&arena->sessions_lock);
 	describe(arena, session, &client);
 	*reply = (struct proto_session_stats_reply){
 		.arena_bytes = arena->options.limit_bytes,
@@ -359,6 +359,6 @@ stats_session(struct session *session, struct proto_session_stats_reply *reply)
 	};
 	for (unsigned i = 0; i < sizeof session->has_open; i++)
 		reply->n_caches += (uint32_t)__builtin_popcount(session->has_open[i]);
-	pthread_rwlock_unlock(&arena->sessions_lock);
 	pthread_mutex_unlock(&arena->registry_lock);
+	pthread_rwlock_unlock(&arena->sessions_lock);
 }

@@ -2,8 +2,8 @@
 /*
  * Watch: a connection's wait for a root (slabc_lookup_wait).
  *
- * The client gets one end of a pair of sockets.  A byte on it says that the name was published; its closing, at slabd's side, that slabd is gone.  When the
- * client closes its end, or the connection ends, the watch is gone: no timer, and nothing that outlives the client.
+ * The client gets one end of a pair of sockets.  A byte on it says that the name was published; its closing, at slabd's side, that slabd is
+ * gone.  When the client closes its end, or the connection ends, the watch is gone: no timer, and nothing that outlives the client.
  * Everything here runs in the connection's loop; whoever publishes only sends the byte.
  */
 #ifndef SLAB_SERVER_WATCH_H

@@ -16,7 +16,8 @@ static int
 slabctl(struct harness *h, char *out, size_t size, const char *first, const char *second, const char *third, const char *fourth)
 {
 	char path[128], socket_argument[128], copies[4][64] = {"", "", "", ""};
-	char *argv[] = {path, socket_argument, copies[0], second ? copies[1] : NULL, third ? copies[2] : NULL, fourth ? copies[3] : NULL, NULL};
+	char *argv[] = {
+		path, socket_argument, copies[0], second ? copies[1] : NULL, third ? copies[2] : NULL, fourth ? copies[3] : NULL, NULL};
 
 	snprintf(path, sizeof path, "%s", harness_path("SLABCTL"));
 	snprintf(socket_argument, sizeof socket_argument, "--socket=%s", h->socket);
@@ -188,7 +189,8 @@ alloc_and_free(void *arg)
 	return NULL;
 }
 
-/* The handle of a destroyed cache does nothing any more but be closed, in every thread; what pointed to its objects is stale; others are as they were. */
+/* The handle of a destroyed cache does nothing any more but be closed, in every thread; what pointed to its objects is stale; others are as
+ * they were. */
 static void
 it_destroyed_cache_is_gone(void)
 {
@@ -304,7 +306,8 @@ it_ids_come_round(void)
 	slabc_close(c);
 }
 
-/* A client that closed a cache and keeps its sheaves all the same cannot use them for the next cache of that id, nor bring slabd down with them. */
+/* A client that closed a cache and keeps its sheaves all the same cannot use them for the next cache of that id, nor bring slabd down with
+ * them. */
 static void
 it_kept_slots_of_a_destroyed_cache(void)
 {
@@ -385,7 +388,8 @@ raw_flush(struct raw *raw, uint32_t cache, uint32_t slot)
 	CHECK(raw_call(raw->fd, PROTO_OP_FLUSH, &request, &reply, NULL) == PROTO_STATUS_OK);
 }
 
-/* Sheaves have the new capacity from the next refill on, also where those of the old one lie in slabd's barn; that is mixed, and nothing is lost. */
+/* Sheaves have the new capacity from the next refill on, also where those of the old one lie in slabd's barn; that is mixed, and nothing is
+ * lost. */
 static void
 it_capacity_is_tuned(void)
 {
@@ -399,7 +403,8 @@ it_capacity_is_tuned(void)
 	cache = raw_cache_open(&raw, "k", 64, 0);
 	for (int round = 0; round < 3; round++) {
 		for (int i = 0; i < 6; i++) {
-			CHECK(tune(h, "k", (struct proto_tune_request){.set = 1, .sheaf_capacity = capacities[i]}, &out) == PROTO_STATUS_OK);
+			CHECK(tune(h, "k", (struct proto_tune_request){.set = 1, .sheaf_capacity = capacities[i]}, &out) ==
+				PROTO_STATUS_OK);
 			CHECK(out.capacity == capacities[i] && harness_cache(h, "k").capacity == capacities[i]);
 			n = raw_refill(&raw, cache, &slots[i]);
 			/* From the barn: a sheaf of an older, smaller capacity comes as it is. */
@@ -511,7 +516,8 @@ it_cache_without_words_is_destroyed(void)
 	slabc_close(c);
 }
 
-/* Large objects are runs of pages of a hidden cache: the dead leave them, they are listed with their bytes, adopted and reclaimed, like others. */
+/* Large objects are runs of pages of a hidden cache: the dead leave them, they are listed with their bytes, adopted and reclaimed, like
+ * others. */
 static void
 it_runs_are_orphans_too(void)
 {
@@ -584,7 +590,8 @@ churn(void *arg)
 	return NULL;
 }
 
-/* Knobs are turned to and fro under the feet of busy threads of two clients: none fails, none sees another's object, and in the end all is there. */
+/* Knobs are turned to and fro under the feet of busy threads of two clients: none fails, none sees another's object, and in the end all is
+ * there. */
 static void
 it_tuning_stops_nobody(void)
 {
@@ -649,14 +656,15 @@ it_knobs_are_tuned(void)
 	CHECK(tune(h, "k", (struct proto_tune_request){.set = 2, .barn_full = 3}, NULL) == PROTO_STATUS_OK);
 	after = harness_cache(h, "k");
 	CHECK(after.n_node_barn <= 3 * after.capacity && after.barn_full == 3 && after.min_partial == before.min_partial);
-	CHECK(tune(h, "k", (struct proto_tune_request){.set = 2 | 4, .barn_full = LAYOUT_KNOB_NONE, .min_partial = LAYOUT_KNOB_NONE}, NULL) ==
-	      PROTO_STATUS_OK);
+	CHECK(tune(h, "k", (struct proto_tune_request){.set = 2 | 4, .barn_full = LAYOUT_KNOB_NONE, .min_partial = LAYOUT_KNOB_NONE},
+		      NULL) == PROTO_STATUS_OK);
 	after = harness_cache(h, "k");
 	CHECK(after.n_node_barn == 0 && after.barn_full == 0 && after.min_partial == 0 && after.n_pages < before.n_pages);
 	/* 0: by formula again. */
 	CHECK(tune(h, "k", (struct proto_tune_request){.set = 15}, NULL) == PROTO_STATUS_OK);
 	after = harness_cache(h, "k");
-	CHECK(after.barn_full > 10 && after.min_partial == before.min_partial && after.capacity == before.capacity && after.max_cached > 4096);
+	CHECK(after.barn_full > 10 && after.min_partial == before.min_partial && after.capacity == before.capacity &&
+		after.max_cached > 4096);
 
 	request.tune.cache = after.cache;
 	CHECK(raw_call(h->monitor, PROTO_OP_TUNE, &request, &reply, sentence) == PROTO_STATUS_INVALID);
@@ -664,7 +672,8 @@ it_knobs_are_tuned(void)
 	CHECK(tune(h, "k", (struct proto_tune_request){.set = 1, .sheaf_capacity = LAYOUT_KNOB_NONE}, NULL) == PROTO_STATUS_INVALID);
 	CHECK(tune(h, "single", (struct proto_tune_request){.set = 1, .sheaf_capacity = 10}, NULL) == PROTO_STATUS_INVALID);
 	CHECK(tune(h, "k", (struct proto_tune_request){.set = 16}, NULL) == PROTO_STATUS_INVALID);
-	CHECK(tune(h, "k", (struct proto_tune_request){.set = 5, .sheaf_capacity = 10, .min_partial = 2000000}, NULL) == PROTO_STATUS_INVALID);
+	CHECK(tune(h, "k", (struct proto_tune_request){.set = 5, .sheaf_capacity = 10, .min_partial = 2000000}, NULL) ==
+		PROTO_STATUS_INVALID);
 	CHECK(tune(h, "none", (struct proto_tune_request){.set = 1, .sheaf_capacity = 10}, NULL) == PROTO_STATUS_NO_CACHE);
 	CHECK(harness_cache(h, "k").capacity == before.capacity);
 	slabc_close(c);
@@ -761,7 +770,8 @@ it_slabctl_administers(void)
 	CHECK(slabctl(h, out, sizeof out, "orphans", "--older-than=1h", "--json", NULL) == 0 && strcmp(out, "[\n]\n") == 0);
 	CHECK(slabctl(h, out, sizeof out, "orphans", "reclaim", NULL, NULL) == 2);
 	CHECK(slabctl(h, out, sizeof out, "orphans", "reclaim", "--older-than=1h", NULL) == 0 && strstr(out, "n_freed  0") != NULL);
-	CHECK(slabctl(h, out, sizeof out, "destroy", "k", NULL, NULL) == 3 && strstr(out, "3000 objects") != NULL && strstr(out, "BUSY") != NULL);
+	CHECK(slabctl(h, out, sizeof out, "destroy", "k", NULL, NULL) == 3 && strstr(out, "3000 objects") != NULL &&
+		strstr(out, "BUSY") != NULL);
 	snprintf(client, sizeof client, "--client=%s", id);
 	CHECK(slabctl(h, out, sizeof out, "orphans", "reclaim", client, "--json") == 0 && strstr(out, "\"n_freed\": 3000") != NULL);
 	CHECK(slabctl(h, out, sizeof out, "orphans", "adopt", NULL, NULL) == 2);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the dead leave and who takes it; what the living give each other (design.md, section 5; tests/model/give_slot.pml, owned_shared.pml). */
+/* What the dead leave and who takes it; what the living give each other (design.md, section 5; tests/model/give_slot.pml,
+ * owned_shared.pml). */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -57,7 +58,8 @@ leave_orphans(struct harness *h, const char *label, const char *cache, unsigned 
 	return id;
 }
 
-/* Each orphan of a cache is shown once, by place, those it shared and those it had to itself; what the living hold, and other caches', is not. */
+/* Each orphan of a cache is shown once, by place, those it shared and those it had to itself; what the living hold, and other caches', is
+ * not. */
 static void
 it_orphans_are_shown_by_place(void)
 {
@@ -373,8 +375,10 @@ it_dead_are_listed_with_age(void)
 	o[2] = orphans_after(h, o[1].cache, o[1].client);
 	o[3] = orphans_after(h, o[2].cache, o[2].client);
 	aged = (harness_now_ns() - start) / 1000000;
-	CHECK(strcmp(o[0].cache_name, "a") == 0 && o[0].n_orphans == 3 && strcmp(o[0].label, "second dead") == 0 && o[0].client_id == ids[1]);
-	CHECK(strcmp(o[1].cache_name, "b") == 0 && o[1].n_orphans == 5 && strcmp(o[1].label, "first dead") == 0 && o[1].client_id == ids[0]);
+	CHECK(strcmp(o[0].cache_name, "a") == 0 && o[0].n_orphans == 3 && strcmp(o[0].label, "second dead") == 0 &&
+		o[0].client_id == ids[1]);
+	CHECK(strcmp(o[1].cache_name, "b") == 0 && o[1].n_orphans == 5 && strcmp(o[1].label, "first dead") == 0 &&
+		o[1].client_id == ids[0]);
 	CHECK(strcmp(o[2].cache_name, "b") == 0 && o[2].n_orphans == 2 && strcmp(o[2].label, "third dead") == 0);
 	CHECK(o[3].cache == 0);
 	CHECK(o[0].bytes == 3 * 64 && o[0].pid != 0);

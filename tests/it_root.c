@@ -209,8 +209,8 @@ wait_in_thread(void *arg)
 }
 
 /*
- * A thread waits for a root: it wakes when that is published, not before, and does not look in between; the session's other threads ask slabd
- * meanwhile as if nobody waited.
+ * A thread waits for a root: it wakes when that is published, not before, and does not look in between; the session's other threads ask
+ * slabd meanwhile as if nobody waited.
  */
 static void
 it_waiting_is_not_polling(void)

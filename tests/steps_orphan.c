@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Orphans and gifts at their instants (tests/model/README.md, rules 9 and 14): who takes what the dead left, and who is given something while it dies.
+ * Orphans and gifts at their instants (tests/model/README.md, rules 9 and 14): who takes what the dead left, and who is given something
+ * while it dies.
  */
 #include <string.h>
 #include <time.h>

@@ -47,12 +47,14 @@ open_socket(struct ask *ask)
 	switch (errno) {
 	case ENOENT:
 	case ECONNREFUSED:
-		ask_die(ASK_EXIT_SLABD, "cannot connect to %s: %s. Is slabd running? --socket or SLABD_SOCKET names another socket", ask->socket,
-			strerror(errno));
+		ask_die(ASK_EXIT_SLABD, "cannot connect to %s: %s. Is slabd running? --socket or SLABD_SOCKET names another socket",
+			ask->socket, strerror(errno));
 	case EACCES:
-		ask_die(ASK_EXIT_SLABD, "cannot connect to %s: %s. The socket's owner, group and mode say who may", ask->socket, strerror(errno));
+		ask_die(ASK_EXIT_SLABD, "cannot connect to %s: %s. The socket's owner, group and mode say who may", ask->socket,
+			strerror(errno));
 	case EAGAIN:
-		ask_die(ASK_EXIT_SLABD, "cannot connect to %s: slabd accepts no connection within %d s. Is it stopped?", ask->socket, ask->timeout_s);
+		ask_die(ASK_EXIT_SLABD, "cannot connect to %s: slabd accepts no connection within %d s. Is it stopped?", ask->socket,
+			ask->timeout_s);
 	default:
 		ask_die(ASK_EXIT_SLABD, "cannot connect to %s: %s. Is it slabd's socket?", ask->socket, strerror(errno));
 	}
@@ -92,8 +94,8 @@ ask_call(struct ask *ask, enum proto_op op, const union proto_request *request, 
 	r = channel_send(ask->fd, packet, (size_t)n, NULL, 0, 0);
 	n = r < 0 ? r : channel_recv(ask->fd, packet, sizeof(packet), NULL, NULL, 0);
 	if (n == -EAGAIN)
-		ask_die(ASK_EXIT_SLABD, "no answer to %s from slabd at %s within %d s; --timeout sets how long to wait", op_name, socket_path,
-			ask->timeout_s);
+		ask_die(ASK_EXIT_SLABD, "no answer to %s from slabd at %s within %d s; --timeout sets how long to wait", op_name,
+			socket_path, ask->timeout_s);
 	if (n == 0 || n == -EPIPE || n == -ECONNRESET)
 		ask_die(ASK_EXIT_SLABD, "slabd at %s closed the connection at %s; its log says why", socket_path, op_name);
 	if (n < 0)
@@ -193,7 +195,8 @@ ask_next(struct ask *ask, enum proto_op op, union proto_request *request, union 
 	if (place.number == 0)
 		return false;
 	if (!go_on(op, request, place))
-		ask_die(ASK_EXIT_SLABD, "slabd at %s gave no proper answer: %s: an entry does not follow the one before", ask->socket, proto_op_name(op));
+		ask_die(ASK_EXIT_SLABD, "slabd at %s gave no proper answer: %s: an entry does not follow the one before", ask->socket,
+			proto_op_name(op));
 	return true;
 }
 

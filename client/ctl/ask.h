@@ -2,8 +2,8 @@
 /*
  * Asking slabd: a connection, requests and their answers.
  *
- * These come back only with an answer that says OK; anything else ends slabctl with a sentence on stderr and its exit status.  Output not yet
- * written is dropped: half an answer is worse than none.
+ * These come back only with an answer that says OK; anything else ends slabctl with a sentence on stderr and its exit status.  Output not
+ * yet written is dropped: half an answer is worse than none.
  */
 #ifndef SLAB_CLIENT_CTL_ASK_H
 #define SLAB_CLIENT_CTL_ASK_H
@@ -35,7 +35,8 @@ void ask_open(struct ask *ask);
 
 void ask_call(struct ask *ask, enum proto_op op, const union proto_request *request, union proto_reply *reply);
 
-/* The entry of a list (CACHES, CLIENTS, ARENAS, NODES, ORPHANS, NEXT_ROOT) after the one in request, which then names it.  false: no more. */
+/* The entry of a list (CACHES, CLIENTS, ARENAS, NODES, ORPHANS, NEXT_ROOT) after the one in request, which then names it.  false: no more.
+ */
 bool ask_next(struct ask *ask, enum proto_op op, union proto_request *request, union proto_reply *reply);
 
 /* The id of a cache; there is one. */

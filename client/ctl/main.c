@@ -124,11 +124,19 @@ static const struct command commands[] = {
 	{.name = "clients", .run = command_list, .show = {PROTO_OP_CLIENTS, clients_view, session_flags}},
 	{.name = "audit", .run = command_audit, .options = COMMAND_CACHE, .show = {PROTO_OP_AUDIT, audit_view, NULL}},
 	{.name = "roots", .run = command_roots, .max_args = 1, .args = "[PREFIX]", .show = {PROTO_OP_NEXT_ROOT, roots_view, NULL}},
-	{.name = "orphans", .run = command_orphans, .max_args = 1, .args = "[reclaim]",
-		.options = COMMAND_CACHE | COMMAND_CLIENT | COMMAND_AGE, .show = {PROTO_OP_ORPHANS, orphans_view, NULL}},
+	{.name = "orphans",
+		.run = command_orphans,
+		.max_args = 1,
+		.args = "[reclaim]",
+		.options = COMMAND_CACHE | COMMAND_CLIENT | COMMAND_AGE,
+		.show = {PROTO_OP_ORPHANS, orphans_view, NULL}},
 	{.name = "shrink", .run = command_shrink, .max_args = 1, .args = "[CACHE]"},
 	{.name = "destroy", .run = command_destroy, .min_args = 1, .max_args = 1, .args = "CACHE"},
-	{.name = "tune", .run = command_tune, .min_args = 2, .max_args = 1 + COMMAND_MAX_KNOBS, .args = "CACHE KNOB=VALUE...",
+	{.name = "tune",
+		.run = command_tune,
+		.min_args = 2,
+		.max_args = 1 + COMMAND_MAX_KNOBS,
+		.args = "CACHE KNOB=VALUE...",
 		.show = {PROTO_OP_TUNE, NULL, NULL}},
 	{.name = "arenas", .run = command_list, .show = {PROTO_OP_ARENAS, arenas_view, may_names}},
 	{.name = "nodes", .run = command_list, .show = {PROTO_OP_NODES, nodes_view, NULL}},
@@ -206,7 +214,8 @@ check(const struct ctl *ctl)
 	const struct command *command = ctl->command;
 
 	if (ctl->n_args < command->min_args || ctl->n_args > command->max_args)
-		ask_die(ASK_EXIT_USAGE, "usage: slabctl %s %s; see slabctl --help", command->name, command->args != NULL ? command->args : "");
+		ask_die(ASK_EXIT_USAGE, "usage: slabctl %s %s; see slabctl --help", command->name,
+			command->args != NULL ? command->args : "");
 	if (ctl->cache != NULL && (command->options & COMMAND_CACHE) == 0)
 		ask_die(ASK_EXIT_USAGE, "--cache goes with audit and orphans only");
 	if (ctl->client_id != 0 && (command->options & COMMAND_CLIENT) == 0)

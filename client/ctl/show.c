@@ -50,8 +50,8 @@ fill_columns(struct show_table *t)
 	}
 	for (size_t i = 0; i < t->n; i++) {
 		t->columns[i].key = t->shown[i]->name;
-		t->columns[i].is_string = t->shown[i]->type == PROTO_STR || is_flags(t->show, t->shown[i]) || is_ref(t->shown[i]) ||
-					  is_mode(t->shown[i]);
+		t->columns[i].is_string =
+			t->shown[i]->type == PROTO_STR || is_flags(t->show, t->shown[i]) || is_ref(t->shown[i]) || is_mode(t->shown[i]);
 	}
 }
 

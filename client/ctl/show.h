@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Replies as tables: a reply's fields become a table's columns by the protocol's own field list, so a field added to ops.def shows up by itself.
+ * Replies as tables: a reply's fields become a table's columns by the protocol's own field list, so a field added to ops.def shows up by
+ * itself.
  */
 #ifndef SLAB_CLIENT_CTL_SHOW_H
 #define SLAB_CLIENT_CTL_SHOW_H
