@@ -12,6 +12,7 @@ INCLUDEDIR = $(PREFIX)/include
 SYSTEMDDIR = $(PREFIX)/lib/systemd/system
 SYSUSERSDIR = $(PREFIX)/lib/sysusers.d
 TMPFILESDIR = $(PREFIX)/lib/tmpfiles.d
+MANDIR = $(PREFIX)/share/man
 # A packager's /usr has its settings in /etc, as systemd and the FHS have it.
 SYSCONFDIR = $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 
@@ -181,6 +182,9 @@ $(B)/slabd.service $(SYSTEMDDIR) 644
 systemd/slabd.socket $(SYSTEMDDIR) 644
 systemd/slabd.sysusers $(SYSUSERSDIR) 644 slabd.conf
 systemd/slabd.tmpfiles $(TMPFILESDIR) 644 slabd.conf
+client/slabctl.1 $(MANDIR)/man1 644
+server/slabd.conf.5 $(MANDIR)/man5 644
+server/slabd.8 $(MANDIR)/man8 644
 systemd/slabd.conf $(SYSCONFDIR)/slabd 644 slabd.conf keep
 endef
 export INSTALL_LIST

@@ -4,12 +4,12 @@
 # usage: BUILD=build/release tests/check.sh
 cd "$(dirname "$0")/.." || exit 1
 build=${BUILD:-build/release}
-parts=${PARTS:-includes orders symbols layout unit fastpath mutants it storm install systemd demo}
+parts=${PARTS:-includes orders symbols layout unit fastpath mutants it storm install manuals examples systemd demo}
 logs=$build/check
 demo_s=30
 mkdir -p "$logs"
-SLABD=$build/slabd SLABCTL=$build/slabctl
-export SLABD SLABCTL
+SLABD=$build/slabd SLABCTL=$build/slabctl SLABCLIENT_LIB=$build/libslabclient.so
+export SLABD SLABCTL SLABCLIENT_LIB
 
 # Half the kills beside one loop, half with two that meet at the list_locks.
 storm() {
@@ -42,6 +42,8 @@ run() {
 	it) "$build/tests/it" ;;
 	storm) storm ;;
 	install) tests/check-install.sh ;;
+	manuals) tests/check-manuals.sh ;;
+	examples) tests/check-examples.sh "$build" ;;
 	systemd) tests/check-systemd.sh "$build" ;;
 	demo) demo ;;
 	esac
