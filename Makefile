@@ -128,12 +128,13 @@ check: test-programs
 # Unit and integration tests under a sanitizer, with address also the unmutated stories; its build lies beside the others.
 ASAN = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 TSAN = -fsanitize=thread
-check-asan:
+# (The plain program that loads the library by dlopen takes the release build's.)
+check-asan: all
 	$(MAKE) VARIANT=asan CFLAGS="-O1 -g" C_EXTRA="$(ASAN)" LD_EXTRA="$(ASAN)" test-programs
 	$(MAKE) VARIANT=asan-steps CFLAGS="-O1 -g" C_EXTRA="$(ASAN) -DSLAB_STEPS" LD_EXTRA="$(ASAN)" build/asan-steps/tests/test_mutants
 	BUILD=build/asan PARTS="unit it unmutated" tests/check.sh
 
-check-tsan:
+check-tsan: all
 	$(MAKE) VARIANT=tsan CFLAGS="-O1 -g" C_EXTRA="$(TSAN)" LD_EXTRA="$(TSAN)" test-programs
 	BUILD=build/tsan PARTS="unit it" tests/check.sh
 

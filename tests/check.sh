@@ -8,8 +8,8 @@ parts=${PARTS:-includes orders symbols layout unit fastpath mutants it storm ins
 logs=$build/check
 demo_s=30
 mkdir -p "$logs"
-SLABD=$build/slabd SLABCTL=$build/slabctl SLABCLIENT_LIB=$build/libslabclient.so
-export SLABD SLABCTL SLABCLIENT_LIB
+SLABD=$build/slabd SLABCTL=$build/slabctl
+export SLABD SLABCTL
 
 # Half the kills beside one loop, half with two that meet at the list_locks.
 storm() {
