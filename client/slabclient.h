@@ -133,7 +133,10 @@ SLABC_API void slabc_return(struct slabc_cache *k, struct slabc_sheaf *s);
 
 /* The reference of an object one holds, at its first byte; marks it shared.  0, errno EINVAL: no object, or nobody holds it. */
 SLABC_API slabc_ref slabc_ref_of(struct slabc *c, const void *p);
-/* The object's address here.  NULL, errno ESTALE: freed, or used anew, since. It may be freed by its owner at any time: see slabc_valid(), slabc_adopt(). */
+/*
+ * The object's address here.  NULL, errno ESTALE: freed, or used anew, since.  It may be freed by its owner at any time: see slabc_valid(), slabc_adopt().
+ * To touch, on huge pages, what has gone back to the system meanwhile may fault (SIGBUS) when the pool is empty; what one has adopted cannot go.
+ */
 SLABC_API void *slabc_deref(struct slabc *c, slabc_ref ref);
 /* 1: the reference still stands; 0: what was read since it was resolved may be another object's (errno ENOTSUP: SLABC_NO_OWNER, nobody can say). */
 SLABC_API int slabc_valid(struct slabc *c, slabc_ref ref);
