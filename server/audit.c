@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "server/cache.h"
+#include "server/clock.h"
 #include "server/session.h"
 
 enum { MAX_ROUNDS = 16, MAX_WATCHED = 1024, SLOTS_A_LOOK = 16 };
@@ -36,15 +37,6 @@ struct run {
 };
 
 enum { SEEN_STRANGE = 0x80 };
-
-static uint64_t
-now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* Were the last two looks near enough for the generation to mean something? */
 static void
@@ -114,7 +106,7 @@ first_look(struct run *run)
 	for (uint32_t i = 0; i < run->n_suspects; i++)
 		run->seen[run->suspects[i].word] = 0;
 	run->is_broken = false;
-	run->last_look_ns = now_ns();
+	run->last_look_ns = clock_now_ns();
 	for (uint32_t i = 0; i < run->n_suspects; i++) {
 		run->suspects[i].seen_word = atomic_read_acquire(&run->arena->words[run->suspects[i].word]);
 		run->suspects[i].has_changed = false;
@@ -135,7 +127,7 @@ look_again(struct run *run)
 	for (uint32_t i = 0; i < run->n_suspects; i++)
 		if (atomic_read_acquire(&run->arena->words[run->suspects[i].word]) != run->suspects[i].seen_word)
 			run->suspects[i].has_changed = true;
-	now = now_ns();
+	now = clock_now_ns();
 	note_window(run, now);
 	run->last_look_ns = now;
 }
@@ -202,7 +194,7 @@ place_of(const struct run *run, const struct suspect *s)
 static bool
 is_unchanged(struct run *run, const struct suspect *s, uint32_t w)
 {
-	note_window(run, now_ns());
+	note_window(run, clock_now_ns());
 	return w == s->seen_word && !s->has_changed && !run->is_broken;
 }
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "proto/channel.h"
+#include "server/clock.h"
 #include "server/log.h"
 #include "server/reaper.h"
 #include "server/request.h"
@@ -51,20 +52,11 @@ reap(struct conn *conn)
 	reaper_reap(session);
 }
 
-static uint64_t
-now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 bool
 conn_end_session(struct conn *conn)
 {
 	struct slabd *slabd = conn->loop->slabd;
-	uint64_t now = now_ns();
+	uint64_t now = clock_now_ns();
 
 	if (!conn->session)
 		return true;

@@ -10,17 +10,9 @@
 
 #include "server/arena.h"
 #include "server/cache.h"
+#include "server/clock.h"
 #include "shm/atomic.h"
 #include "shm/step.h"
-
-static uint64_t
-now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 void
 node_init(struct node *node, struct cache *cache, unsigned index)
@@ -47,14 +39,14 @@ node_lock(struct node *node)
 	struct list_lock *lock = &node->lock;
 
 	if (pthread_mutex_trylock(&lock->mutex) != 0) {
-		uint64_t start = now_ns();
+		uint64_t start = clock_now_ns();
 
 		pthread_mutex_lock(&lock->mutex);
-		lock->wait_ns += now_ns() - start;
+		lock->wait_ns += clock_now_ns() - start;
 		lock->n_contended++;
 	}
 	if (lock->n_acquired++ % NODE_LOCK_SAMPLE == 0)
-		lock->held_since = now_ns();
+		lock->held_since = clock_now_ns();
 }
 
 void
@@ -63,7 +55,7 @@ node_unlock(struct node *node)
 	struct list_lock *lock = &node->lock;
 
 	if (lock->held_since) {
-		lock->hold_ns += (now_ns() - lock->held_since) * NODE_LOCK_SAMPLE;
+		lock->hold_ns += (clock_now_ns() - lock->held_since) * NODE_LOCK_SAMPLE;
 		lock->held_since = 0;
 	}
 	pthread_mutex_unlock(&lock->mutex);
