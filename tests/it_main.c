@@ -27,6 +27,7 @@ CU_pSuite it_sized_suite(void);
 CU_pSuite it_flags_suite(void);
 CU_pSuite it_ctl_suite(void);
 CU_pSuite it_refill_suite(void);
+CU_pSuite it_threads_suite(void);
 
 static const struct {
 	const char *name;
@@ -51,6 +52,7 @@ static const struct {
 	{"flags", it_flags_suite},
 	{"ctl", it_ctl_suite},
 	{"refill", it_refill_suite},
+	{"threads", it_threads_suite},
 };
 
 static int
