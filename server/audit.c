@@ -30,7 +30,7 @@ struct run {
 	struct suspect *suspects;
 	uint32_t n_suspects;
 	uint32_t room;
-	/* By word: in how many sheaves and stashes the object is, at most 2; that it is in a stash; that its word names somebody whose sheaf that is not. */
+	/* By word, SEEN_: in how many sheaves and stashes the object is, at most 2; in a stash; in a sheaf whose client its word does not name. */
 	uint8_t *seen;
 	uint64_t n_words;
 	uint64_t last_look_ns; /* at the suspects' words */

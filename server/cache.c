@@ -34,9 +34,7 @@ check_number(const char *field, uint64_t value, uint64_t max, char *why, size_t 
 	return -EINVAL;
 }
 
-/*
- * A heap packed by first fit keeps nothing idle anywhere, in slabs as small as can be: whoever asks for something else asks for another policy.
- */
+/* A heap packed by first fit keeps nothing idle, in slabs as small as can be: who asks for anything else asks for another policy. */
 static int
 check_slob(const struct cache_options *o, char *why, size_t why_size)
 {
@@ -164,7 +162,8 @@ set_sheafless(struct cache *k, const struct cache_options *o)
 {
 	struct profile profile = profile_of_arena(k->arena);
 
-	k->is_sheafless = k->policy == CACHE_POLICY_SLOB || o->sheaf_capacity == LAYOUT_KNOB_NONE || (o->sheaf_capacity == 0 && profile.is_sheafless);
+	k->is_sheafless = k->policy == CACHE_POLICY_SLOB || o->sheaf_capacity == LAYOUT_KNOB_NONE ||
+			  (o->sheaf_capacity == 0 && profile.is_sheafless);
 }
 
 static void

@@ -156,10 +156,13 @@ request_tune(struct request *q)
 	for (unsigned i = 0; cache && i < cache->n_nodes; i++)
 		node_trim_to(q->arena, &cache->nodes[i], cache->barn_full, cache->min_partial);
 	if (cache) {
-		*out = (struct proto_tune_reply){
-			.barn_full = cache->barn_full, .min_partial = cache->min_partial, .max_cached = cache->max_cached, .cpu_partial = cache->cpu_partial};
+		*out = (struct proto_tune_reply){.barn_full = cache->barn_full,
+			.min_partial = cache->min_partial,
+			.max_cached = cache->max_cached,
+			.cpu_partial = cache->cpu_partial};
 		out->capacity = cache->is_sheafless ? 0 : cache->capacity;
-		log_notice("arena '%s', cache '%s' tuned by uid %u: sheaf_capacity %u, barn_full %u, min_partial %u, max_cached %llu, cpu_partial %u",
+		log_notice("arena '%s', cache '%s' tuned by uid %u: sheaf_capacity %u, barn_full %u, min_partial %u, max_cached %llu, "
+			   "cpu_partial %u",
 			q->arena->name, cache->name, q->conn->peer.uid, out->capacity, out->barn_full, out->min_partial,
 			(unsigned long long)out->max_cached, out->cpu_partial);
 	}

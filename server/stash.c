@@ -111,7 +111,8 @@ stash_trim(struct session *session, struct cache *cache, uint32_t max)
 
 		atomic_write(&stash->size, stash->size - 1);
 		/* A client that names what it was not given can have made away with it. */
-		if (!slab_find(arena, cache, stash->place[stash->size], &o) || slab_get(arena, o.word) != SLAB_OUT || !is_unnamed(cache, o.word))
+		if (!slab_find(arena, cache, stash->place[stash->size], &o) || slab_get(arena, o.word) != SLAB_OUT ||
+			!is_unnamed(cache, o.word))
 			continue;
 		session->n_drawn[cache->id]--;
 		node_put_free(arena, node, o.slab, o.word, &discard);

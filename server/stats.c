@@ -270,7 +270,8 @@ add_caches(const struct session *session, struct proto_clients_reply *reply)
 {
 	/* Cache 0: frees of what is an object of no cache. */
 	add_counters(session_cache(session, 0), reply);
-	for (const struct cache *cache = arena_cache_after(session->arena, 0); cache; cache = arena_cache_after(session->arena, cache->id)) {
+	for (const struct cache *cache = arena_cache_after(session->arena, 0); cache;
+		cache = arena_cache_after(session->arena, cache->id)) {
 		add_counters(session_cache(session, cache->id), reply);
 		reply->bytes_idle += (uint64_t)stash_size(session, cache->id) * cache->object_bytes;
 	}

@@ -682,8 +682,8 @@ it_knobs_are_tuned(void)
 }
 
 /*
- * What slabd sets aside for a client has a column of its own, is idle memory of that client, and goes back when the knob is turned down, when
- * somebody shrinks the cache, when the client closes it, and when it dies.
+ * What slabd sets aside for a client has a column of its own, is idle memory of that client, and goes back when the knob is turned down,
+ * when somebody shrinks the cache, when the client closes it, and when it dies.
  */
 static void
 it_stashes_are_counted_and_given_back(void)
@@ -711,8 +711,9 @@ it_stashes_are_counted_and_given_back(void)
 	cache = harness_cache(h, "k");
 	CHECK(cache.cpu_partial == 200 && cache.n_stash > 0 && cache.n_stash <= 200);
 	CHECK(cache.n_allocated == 1001 && strcmp(cache.policy, "slub") == 0);
-	CHECK(cache.n_allocated + cache.n_thread + cache.n_process_barn + cache.n_returned + cache.n_app + cache.n_stash + cache.n_node_barn +
-		      cache.n_free == cache.n_objects);
+	CHECK(cache.n_allocated + cache.n_thread + cache.n_process_barn + cache.n_returned + cache.n_app + cache.n_stash +
+			cache.n_node_barn + cache.n_free ==
+		cache.n_objects);
 	CHECK(harness_audit(h).n_in_stashes == cache.n_stash && harness_audit(h).n_lost == 0);
 	CHECK(harness_client_id(h, slabc_client_id(c)).bytes_idle == (cache.n_stash + cache.n_thread + cache.n_process_barn) * 64);
 	REQUIRE(slabc_get_stats(c, &stats) == 0);

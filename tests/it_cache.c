@@ -540,8 +540,8 @@ it_no_sheaves(void)
 }
 
 /*
- * policy slob, beside slub with slabs of the same size: of a heap of which nine objects in ten were freed, what is allocated next lies in the
- * lowest places, so that it needs fewer pages as it goes on.
+ * policy slob, beside slub with slabs of the same size: of a heap of which nine objects in ten were freed, what is allocated next lies in
+ * the lowest places, so that it needs fewer pages as it goes on.
  */
 static void
 it_slob_packs(void)

@@ -1314,7 +1314,8 @@ open_with_free(struct world *w, const struct cache_options *options, unsigned n_
 	return k;
 }
 
-/* The trade: the more a client has set aside, the fewer of its refills take list_lock; what it has set aside is idle, and bounded by the knob. */
+/* The trade: the more a client has set aside, the fewer of its refills take list_lock; what it has set aside is idle, and bounded by the
+ * knob. */
 static void
 test_stash_spares_the_list_lock(void)
 {
@@ -1543,14 +1544,18 @@ test_stash_is_of_the_clients_node(void)
 }
 
 /*
- * A client that writes where it should not names an object that is set aside for another, and frees it: the ledger has it once, whatever becomes
- * of the stash, and what somebody names is not taken from him.
+ * A client that writes where it should not names an object that is set aside for another, and frees it: the ledger has it once, whatever
+ * becomes of the stash, and what somebody names is not taken from him.
  */
 static void
 test_stash_and_a_wrong_client(void)
 {
-	const struct cache_options options = {
-		.name = "k", .size = 64, .sheaf_capacity = 20, .cpu_partial = 40, .barn_full = LAYOUT_KNOB_NONE, .min_partial = LAYOUT_KNOB_NONE};
+	const struct cache_options options = {.name = "k",
+		.size = 64,
+		.sheaf_capacity = 20,
+		.cpu_partial = 40,
+		.barn_full = LAYOUT_KNOB_NONE,
+		.min_partial = LAYOUT_KNOB_NONE};
 	struct slab_object o;
 	struct grant grant;
 	struct sheaf *sheaf;
@@ -1625,11 +1630,13 @@ test_audit_looks_into_stashes(void)
 static void
 test_stash_knobs(void)
 {
-	const struct cache_tuning back = {.set = CACHE_TUNE_CPU_PARTIAL}, none = {.set = CACHE_TUNE_CPU_PARTIAL, .cpu_partial = LAYOUT_KNOB_NONE},
+	const struct cache_tuning back = {.set = CACHE_TUNE_CPU_PARTIAL},
+				  none = {.set = CACHE_TUNE_CPU_PARTIAL, .cpu_partial = LAYOUT_KNOB_NONE},
 				  high = {.set = CACHE_TUNE_CPU_PARTIAL, .cpu_partial = 65537};
 	static const struct {
 		uint32_t cpu_partial, sheaf_capacity, n;
-	} cases[] = {{0, 0, 52}, {LAYOUT_KNOB_NONE, 0, 0}, {7, 0, 7}, {65536, 0, 65536}, {0, LAYOUT_KNOB_NONE, 0}, {9, LAYOUT_KNOB_NONE, 9}};
+	} cases[] = {
+		{0, 0, 52}, {LAYOUT_KNOB_NONE, 0, 0}, {7, 0, 7}, {65536, 0, 65536}, {0, LAYOUT_KNOB_NONE, 0}, {9, LAYOUT_KNOB_NONE, 9}};
 	struct world w;
 
 	world_init(&w, 64 << 20, ARENA_PROFILE_KERNEL);
@@ -1709,7 +1716,8 @@ test_slob_is_first_fit(void)
 	world_deinit(&w);
 }
 
-/* Slabs of a cache of which nine objects in ten were freed by chance, after so many rounds in which an eighth is freed so and allocated again. */
+/* Slabs of a cache of which nine objects in ten were freed by chance, after so many rounds in which an eighth is freed so and allocated
+ * again. */
 static uint64_t
 slabs_after_churn(enum cache_policy policy)
 {
@@ -1755,7 +1763,8 @@ slabs_after_churn(enum cache_policy policy)
 	return n_slabs;
 }
 
-/* A heap of which nine in ten were freed by chance packs under slob as it goes on, and less without; both have slabs of a page, and keep no empty one. */
+/* A heap of which nine in ten were freed by chance packs under slob as it goes on, and less without; both have slabs of a page, and keep no
+ * empty one. */
 static void
 test_slob_packs(void)
 {
@@ -1772,9 +1781,9 @@ test_slob_knobs(void)
 	static const struct {
 		struct cache_options options;
 		const char *field;
-	} wrong[] = {{{.sheaf_capacity = 10}, "sheaf_capacity 10"}, {{.barn_full = 3}, "barn_full 3"}, {{.cpu_partial = 4}, "cpu_partial 4"},
-		{{.min_partial = 5}, "min_partial 5"}, {{.min_order = 1}, "min_order 1"}, {{.max_order = 2}, "max_order 2"},
-		{{.min_objects = 6}, "min_objects 6"}};
+	} wrong[] = {{{.sheaf_capacity = 10}, "sheaf_capacity 10"}, {{.barn_full = 3}, "barn_full 3"},
+		{{.cpu_partial = 4}, "cpu_partial 4"}, {{.min_partial = 5}, "min_partial 5"}, {{.min_order = 1}, "min_order 1"},
+		{{.max_order = 2}, "max_order 2"}, {{.min_objects = 6}, "min_objects 6"}};
 	static const enum arena_profile profiles[] = {
 		ARENA_PROFILE_DEFAULT, ARENA_PROFILE_KERNEL, ARENA_PROFILE_TINY, ARENA_PROFILE_SERVER};
 	struct cache *k;
