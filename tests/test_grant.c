@@ -641,8 +641,14 @@ test_match_rules(void)
 	o = made;
 	o.sheaf_capacity = 500;
 	o.max_cached = 1;
+	o.cpu_partial = 30;
 	CU_ASSERT_EQUAL(cache_open(w.arena, &o, &again, w.why, sizeof w.why), 0);
 	CU_ASSERT_EQUAL(k->capacity, 60);
+	CU_ASSERT_EQUAL(k->cpu_partial, 0);
+	o = made;
+	o.policy = CACHE_POLICY_SLOB;
+	CU_ASSERT_EQUAL(cache_open(w.arena, &o, &again, w.why, sizeof w.why), 0);
+	CU_ASSERT_EQUAL(k->policy, CACHE_POLICY_SLUB);
 	for (int i = 0; i < 3; i++) {
 		o = made;
 		o.size = i == 0 ? 104 : 100; /* the same room, and yet another size */
