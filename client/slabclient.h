@@ -207,7 +207,7 @@ SLABC_API int slabc_cache_destroy(struct slabc *c, const char *name);
 struct slabc_stats {
 	size_t size; /* set by SLABC_STATS_INIT */
 	uint64_t arena_bytes, committed_bytes; /* limit, and what is committed of it */
-	uint64_t bytes_held, bytes_idle;       /* of this session: in objects it holds, in its sheaves */
+	uint64_t bytes_held, bytes_idle;       /* of this session: in objects it holds; in its sheaves, and set aside for it */
 	uint64_t n_refills, n_flushes, n_foreign_frees, n_bad_frees, n_dropped, n_nested; /* of this session, since it began */
 	uint32_t n_threads, n_caches;          /* of this session */
 };
