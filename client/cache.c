@@ -433,6 +433,8 @@ copy_options(union proto_request *request, const char *name, size_t size, const 
 	q->max_order = o.max_order;
 	q->min_objects = o.min_objects;
 	q->max_cached = o.max_cached;
+	q->cpu_partial = o.cpu_partial;
+	q->policy = o.policy;
 	return 0;
 }
 

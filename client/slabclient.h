@@ -57,6 +57,14 @@ typedef uint64_t slabc_ref;
 #define SLABC_SHEAVES_NONE 0xffffffffu /* sheaf_capacity: each object is asked for and given back by itself */
 #define SLABC_KNOB_NONE 0xffffffffu    /* a knob whose 0 means "by formula": really none */
 
+/*
+ * policy.  SLOB: the least memory, a message for each object and each free.  An object comes from the lowest place of the cache's heap that is free,
+ * so what lives packs at the low end, and slabs above it empty and go back: smallest slabs, no sheaves, no barn, no stash, no empty slab kept, so
+ * none of the knobs for these may be given.  The kernel's SLOB was one heap for all sizes; here each cache has its own, since a page is of one cache.
+ */
+#define SLABC_POLICY_SLUB 1u
+#define SLABC_POLICY_SLOB 2u
+
 struct slabc_options {
 	size_t size;        /* set by SLABC_OPTIONS_INIT */
 	const char *socket; /* NULL: $SLABD_SOCKET, else SLABC_DEFAULT_SOCKET */
@@ -80,8 +88,10 @@ struct slabc_cache_options {
 	uint32_t max_order;      /* at most 2^max_order, up to 4; SLABC_KNOB_NONE: order 0 */
 	uint32_t min_objects;    /* wanted in a slab */
 	uint64_t max_cached;     /* bytes a client may keep idle in its process barn */
+	uint32_t cpu_partial;    /* objects, up to 65,536, that slabd sets aside for each client from partial slabs; SLABC_KNOB_NONE */
+	uint32_t policy;         /* SLABC_POLICY_SLUB, the default of all profiles, or SLABC_POLICY_SLOB */
 };
-#define SLABC_CACHE_OPTIONS_INIT {sizeof(struct slabc_cache_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define SLABC_CACHE_OPTIONS_INIT {sizeof(struct slabc_cache_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /*
  * Opens a session.  opt may be NULL.  *cp is the caller's until slabc_close().
@@ -197,7 +207,7 @@ SLABC_API int slabc_cache_destroy(struct slabc *c, const char *name);
 struct slabc_stats {
 	size_t size; /* set by SLABC_STATS_INIT */
 	uint64_t arena_bytes, committed_bytes; /* limit, and what is committed of it */
-	uint64_t bytes_held, bytes_idle;       /* of this session: in objects it holds, in its sheaves */
+	uint64_t bytes_held, bytes_idle;       /* of this session: in objects it holds; in its sheaves, and set aside for it */
 	uint64_t n_refills, n_flushes, n_foreign_frees, n_bad_frees, n_dropped, n_nested; /* of this session, since it began */
 	uint32_t n_threads, n_caches;          /* of this session */
 	uint64_t n_waits;                      /* of n_refills, those that a thread waited for */

@@ -2,8 +2,8 @@
 /*
  * Arena: one named space of objects: its segments, word table, page map, ledger, caches and sessions.
  *
- * Lock ranks, in acquisition order: sessions, registry, session work (session.h), list_lock (node.h), then ledger, pages, words and roots,
- * which are leaves.  A request on a session holds `sessions` for reading, and so does whoever uses a struct cache; only the appearance and
+ * Lock ranks, in acquisition order: sessions, registry, session work (session.h), list_lock (node.h), then ledger, pages, words, roots
+ * and stashes (stash.h), which are leaves.  A request on a session holds `sessions` for reading, and so does whoever uses a struct cache; only the appearance and
  * the end of a session, and what changes a cache for all (tuning, destroying), take it for writing.
  */
 #ifndef SLAB_SERVER_ARENA_H

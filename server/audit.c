@@ -8,6 +8,7 @@
 #include "server/cache.h"
 #include "server/clock.h"
 #include "server/session.h"
+#include "server/stash.h"
 
 enum { MAX_ROUNDS = 16, MAX_WATCHED = 1024, SLOTS_A_LOOK = 16 };
 
@@ -29,14 +30,14 @@ struct run {
 	struct suspect *suspects;
 	uint32_t n_suspects;
 	uint32_t room;
-	/* By word: how often a sheaf has the object, and bit 7: in a sheaf whose client is not the one the word named. */
+	/* By word, SEEN_: in how many sheaves and stashes the object is, at most 2; in a stash; in a sheaf whose client its word does not name. */
 	uint8_t *seen;
 	uint64_t n_words;
 	uint64_t last_look_ns; /* at the suspects' words */
 	bool is_broken;        /* two looks lay too far apart: nothing that turns on generations can be said in this round */
 };
 
-enum { SEEN_STRANGE = 0x80 };
+enum { SEEN_COUNT = 0x03, SEEN_STASH = 0x40, SEEN_STRANGE = 0x80 };
 
 /* Were the last two looks near enough for the generation to mean something? */
 static void
@@ -55,11 +56,18 @@ lock_all(struct cache *cache)
 {
 	for (unsigned i = 0; i < cache->n_nodes && !MUTANT(NO_LOCK); i++)
 		node_lock(&cache->nodes[i]);
+	/* None appears meanwhile: that takes a list_lock. */
+	for (struct session *s = cache->arena->first_session; s && !MUTANT(NO_LOCK); s = s->next)
+		if (stash_of(s, cache->id))
+			pthread_mutex_lock(&stash_of(s, cache->id)->lock);
 }
 
 static void
 unlock_all(struct cache *cache)
 {
+	for (struct session *s = cache->arena->first_session; s && !MUTANT(NO_LOCK); s = s->next)
+		if (stash_of(s, cache->id))
+			pthread_mutex_unlock(&stash_of(s, cache->id)->lock);
 	for (unsigned i = cache->n_nodes; i-- > 0 && !MUTANT(NO_LOCK);)
 		node_unlock(&cache->nodes[i]);
 }
@@ -132,6 +140,24 @@ look_again(struct run *run)
 	run->last_look_ns = now;
 }
 
+/* One sheaf's, or a stash's, word on an object; client 0: a stash, whose objects nobody is to name. */
+static void
+note_place(struct run *run, uint32_t place, uint32_t client)
+{
+	struct slab_object o;
+	uint32_t owner;
+
+	if (!slab_find(run->arena, run->cache, place, &o) || o.word >= run->n_words)
+		return;
+	if ((run->seen[o.word] & SEEN_COUNT) < 2)
+		run->seen[o.word]++;
+	if (client == 0)
+		run->seen[o.word] |= SEEN_STASH;
+	owner = word_owner(atomic_read_acquire(&run->arena->words[o.word]));
+	if (owner != 0 && owner != client)
+		run->seen[o.word] |= SEEN_STRANGE;
+}
+
 static void
 look_into_sheaf(struct run *run, struct session *session, uint32_t slot)
 {
@@ -142,18 +168,17 @@ look_into_sheaf(struct run *run, struct session *session, uint32_t slot)
 
 	if (size > capacity)
 		size = capacity;
-	for (uint32_t i = 0; i < size; i++) {
-		struct slab_object o;
-		uint32_t owner;
+	for (uint32_t i = 0; i < size; i++)
+		note_place(run, atomic_read(&sheaf->entry[i]), session->client);
+}
 
-		if (!slab_find(run->arena, run->cache, atomic_read(&sheaf->entry[i]), &o) || o.word >= run->n_words)
-			continue;
-		if ((run->seen[o.word] & ~SEEN_STRANGE) < 2)
-			run->seen[o.word]++;
-		owner = word_owner(atomic_read_acquire(&run->arena->words[o.word]));
-		if (owner != 0 && owner != session->client)
-			run->seen[o.word] |= SEEN_STRANGE;
-	}
+static void
+look_into_stash(struct run *run, const struct session *session)
+{
+	const struct stash *stash = stash_of(session, run->cache->id);
+
+	for (uint32_t i = 0; stash && i < stash->size; i++)
+		note_place(run, stash->place[i], 0);
 }
 
 static void
@@ -162,6 +187,7 @@ look_into_sheaves(struct run *run)
 	uint32_t n_slots = 0;
 
 	for (struct session *session = run->arena->first_session; session; session = session->next) {
+		look_into_stash(run, session);
 		if (!session->map)
 			continue;
 		/* order: SLOTS acquire - pairs with session_slot_lend() */
@@ -208,9 +234,9 @@ judge(struct run *run, const struct suspect *s)
 	bool is_out = slab_get(run->arena, s->word) == SLAB_OUT;
 	bool is_unowned = (s->seen_word & WORD_LOW_MASK) == 0;
 
-	if (!is_out && !(seen & ~SEEN_STRANGE) && !(w & WORD_LOW_MASK))
+	if (!is_out && !(seen & SEEN_COUNT) && !(w & WORD_LOW_MASK))
 		return true;
-	if (!is_out || (seen & SEEN_STRANGE) || (seen & ~SEEN_STRANGE) >= 2) {
+	if (!is_out || (seen & SEEN_STRANGE) || (seen & SEEN_COUNT) >= 2) {
 		if (!is_unchanged(run, s, w))
 			return false;
 		audit->n_doubled++;
@@ -227,7 +253,7 @@ judge(struct run *run, const struct suspect *s)
 		return true;
 	}
 	if (is_unowned)
-		audit->n_in_sheaves++;
+		++*(seen & SEEN_STASH ? &audit->n_in_stashes : &audit->n_in_sheaves);
 	else if (is_alive(run, word_owner(s->seen_word)))
 		audit->n_held++;
 	else

@@ -3,8 +3,8 @@
  * Online audit (design.md, I7; tests/model/audit.pml): is each object of a cache in exactly one place?
  *
  * Under the cache's list_locks, so that no grant and no take-back of it runs: words, sheaves, words again.  An OUT object that is unowned at both
- * looks, in the same generation, and in no sheaf between them is lost.  Doubled is one that then lies in two sheaves, or in a sheaf while its word
- * names somebody other than the sheaf's client, or of which the ledger says FREE or BARN while a sheaf has it or its word names somebody.  Both
+ * looks, in the same generation, and in no sheaf or stash between them is lost.  Doubled is one that then lies in two sheaves, or in a sheaf while its word
+ * names somebody other than the sheaf's client, or in a stash and anything else, or of which the ledger says FREE or BARN while a sheaf has it or its word names somebody.  Both
  * looks must lie nearer together than a generation takes to come round; else it is looked at again, and in the end undecided.
  * A cache without owner words is passed by: of its objects nobody can say it.
  */
@@ -21,6 +21,7 @@ struct audit {
 	uint64_t n_free;
 	uint64_t n_barn;
 	uint64_t n_in_sheaves; /* OUT, unowned, in a sheaf */
+	uint64_t n_in_stashes; /* OUT, unowned, in a stash */
 	uint64_t n_held;       /* OUT, named by a living session */
 	uint64_t n_orphans;    /* OUT, named by a dead one, or ORPHAN */
 	uint64_t n_lost;

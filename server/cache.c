@@ -10,11 +10,12 @@
 #include "server/geometry.h"
 #include "server/log.h"
 #include "server/session.h"
+#include "server/stash.h"
 #include "server/topology.h"
 #include "shm/atomic.h"
 
 /* The kernel's barn at the least; the profiles that count bytes do so because between processes ten sheaves are far too few. */
-enum { KERNEL_BARN_FULL = 10, MAX_BARN_FULL = 1 << 20, MAX_MIN_PARTIAL = 1 << 20 };
+enum { KERNEL_BARN_FULL = 10, MAX_BARN_FULL = 1 << 20, MAX_MIN_PARTIAL = 1 << 20, MAX_CPU_PARTIAL = 1 << 16 };
 
 static const uint32_t all_flags = LAYOUT_CACHE_RECLAIM | LAYOUT_CACHE_SHARED | LAYOUT_CACHE_NO_OWNER | LAYOUT_CACHE_RUNS;
 
@@ -31,6 +32,28 @@ check_number(const char *field, uint64_t value, uint64_t max, char *why, size_t 
 		return 0;
 	snprintf(why, why_size, "%s %llu is above its limit of %llu", field, (unsigned long long)value, (unsigned long long)max);
 	return -EINVAL;
+}
+
+/* A heap packed by first fit keeps nothing idle, in slabs as small as can be: who asks for anything else asks for another policy. */
+static int
+check_slob(const struct cache_options *o, char *why, size_t why_size)
+{
+	const struct {
+		const char *name;
+		uint32_t asked;
+		bool may_be_none;
+	} knobs[] = {{"sheaf_capacity", o->sheaf_capacity, true}, {"barn_full", o->barn_full, true}, {"cpu_partial", o->cpu_partial, true},
+		{"min_partial", o->min_partial, true}, {"min_order", o->min_order, false}, {"max_order", o->max_order, true},
+		{"min_objects", o->min_objects, false}};
+
+	for (unsigned i = 0; i < sizeof knobs / sizeof knobs[0]; i++) {
+		if (knobs[i].asked == 0 || (knobs[i].may_be_none && knobs[i].asked == LAYOUT_KNOB_NONE))
+			continue;
+		snprintf(why, why_size, "cache '%s': %s %u does not go with policy slob, which keeps nothing idle and has the smallest slabs", o->name,
+			knobs[i].name, knobs[i].asked);
+		return -EINVAL;
+	}
+	return 0;
 }
 
 static int
@@ -68,9 +91,11 @@ check_options(const struct cache_options *o, char *why, size_t why_size)
 	    check_number("min_order", o->min_order, LAYOUT_MAX_ORDER, why, why_size) < 0 ||
 	    (o->max_order != LAYOUT_KNOB_NONE && check_number("max_order", o->max_order, LAYOUT_MAX_ORDER, why, why_size) < 0) ||
 	    (o->max_order && check_number("min_order", o->min_order, knob(o->max_order, 0), why, why_size) < 0) ||
-	    check_number("min_objects", o->min_objects, LAYOUT_MAX_SLAB_OBJECTS, why, why_size) < 0)
+	    check_number("min_objects", o->min_objects, LAYOUT_MAX_SLAB_OBJECTS, why, why_size) < 0 ||
+	    (o->cpu_partial != LAYOUT_KNOB_NONE && check_number("cpu_partial", o->cpu_partial, MAX_CPU_PARTIAL, why, why_size) < 0) ||
+	    check_number("policy", o->policy, CACHE_POLICY_SLOB, why, why_size) < 0)
 		return -EINVAL;
-	return 0;
+	return o->policy == CACHE_POLICY_SLOB ? check_slob(o, why, why_size) : 0;
 }
 
 static struct profile
@@ -113,6 +138,8 @@ set_geometry(struct cache *k, const struct cache_options *o)
 	k->recip = (uint32_t)(((1ull << 32) + k->object_bytes - 1) / k->object_bytes);
 	k->min_order = (uint32_t)geometry_min_order_for(k->object_bytes);
 	k->order = (uint32_t)geometry_order(k->object_bytes, o->min_order, max_order < o->min_order ? o->min_order : max_order, min_objects);
+	if (k->policy == CACHE_POLICY_SLOB)
+		k->order = k->min_order;
 	k->n_slab_objects = geometry_objects(k->object_bytes, k->order);
 }
 
@@ -124,6 +151,7 @@ set_runs(struct cache *k)
 	k->align = k->object_size = k->object_bytes = LAYOUT_PAGE_BYTES;
 	k->recip = 1;
 	k->n_slab_objects = 1;
+	k->policy = CACHE_POLICY_SLUB;
 	k->is_sheafless = true;
 	k->capacity = 1;
 }
@@ -134,7 +162,8 @@ set_sheafless(struct cache *k, const struct cache_options *o)
 {
 	struct profile profile = profile_of_arena(k->arena);
 
-	k->is_sheafless = o->sheaf_capacity == LAYOUT_KNOB_NONE || (o->sheaf_capacity == 0 && profile.is_sheafless);
+	k->is_sheafless = k->policy == CACHE_POLICY_SLOB || o->sheaf_capacity == LAYOUT_KNOB_NONE ||
+			  (o->sheaf_capacity == 0 && profile.is_sheafless);
 }
 
 static void
@@ -188,7 +217,18 @@ set_min_partial(struct cache *k, const struct cache_options *o)
 {
 	struct profile profile = profile_of_arena(k->arena);
 
-	k->min_partial = knob(o->min_partial, profile_min_partial(&profile, k->object_bytes));
+	k->min_partial = k->policy == CACHE_POLICY_SLOB ? 0 : knob(o->min_partial, profile_min_partial(&profile, k->object_bytes));
+}
+
+/* Without sheaves nothing is kept idle unless it is asked for: then it is the SLUB of before sheaves. */
+static void
+set_cpu_partial(struct cache *k, const struct cache_options *o)
+{
+	struct profile profile = profile_of_arena(k->arena);
+	uint32_t n = k->is_sheafless ? 0 : geometry_cpu_partial(k->object_bytes) * profile.cpu_partial_factor;
+
+	k->cpu_partial = k->policy == CACHE_POLICY_SLOB || k->flags & LAYOUT_CACHE_RUNS ? 0 : knob(o->cpu_partial, n);
+	k->cpu_partial_slabs = geometry_cpu_partial_slabs(k->cpu_partial, k->n_slab_objects);
 }
 
 static void
@@ -200,6 +240,7 @@ set_knobs(struct cache *k, const struct cache_options *o)
 	set_max_cached(k, o);
 	set_barn_full(k, o);
 	set_min_partial(k, o);
+	set_cpu_partial(k, o);
 }
 
 /* What clients go by, in one store. */
@@ -246,7 +287,8 @@ match(const struct cache *k, const struct cache_options *o, char *why, size_t wh
 	uint32_t align = o->align < 8 ? 8 : (uint32_t)o->align;
 
 	if (o->size == 0 || (o->size == k->object_size && align == k->align && o->flags == k->flags)) {
-		if (o->sheaf_capacity || o->barn_full || o->min_partial || o->min_order || o->max_order || o->min_objects || o->max_cached)
+		if (o->sheaf_capacity || o->barn_full || o->min_partial || o->min_order || o->max_order || o->min_objects || o->max_cached ||
+		    o->cpu_partial || o->policy)
 			log_info("cache '%s' is there already: the knobs of a later opener are ignored", k->name);
 		return 0;
 	}
@@ -285,6 +327,7 @@ make_locked(struct arena *arena, const struct cache_options *o, struct cache **c
 	if (o->flags & LAYOUT_CACHE_RUNS) {
 		set_runs(k);
 	} else {
+		k->policy = o->policy ? (enum cache_policy)o->policy : CACHE_POLICY_SLUB;
 		set_geometry(k, o);
 		set_knobs(k, o);
 	}
@@ -336,11 +379,17 @@ cache_find(struct arena *arena, const char *name)
 	return k;
 }
 
+const char *
+cache_policy_name(enum cache_policy policy)
+{
+	return policy == CACHE_POLICY_SLOB ? "slob" : "slub";
+}
+
 int
 cache_tune(struct cache *k, const struct cache_tuning *t, char *why, size_t why_size)
 {
 	const struct cache_options o = {.sheaf_capacity = t->sheaf_capacity, .barn_full = t->barn_full, .min_partial = t->min_partial,
-		.max_cached = t->max_cached};
+		.max_cached = t->max_cached, .cpu_partial = t->cpu_partial};
 
 	if (t->set & ~(uint32_t)CACHE_TUNE_ALL) {
 		snprintf(why, why_size, "unknown knobs 0x%x", t->set & ~(uint32_t)CACHE_TUNE_ALL);
@@ -351,11 +400,17 @@ cache_tune(struct cache *k, const struct cache_tuning *t, char *why, size_t why_
 			k->is_sheafless || k->flags & LAYOUT_CACHE_RUNS ? "no sheaves" : "sheaves");
 		return -EINVAL;
 	}
+	if (k->policy == CACHE_POLICY_SLOB && t->set & (CACHE_TUNE_BARN_FULL | CACHE_TUNE_MIN_PARTIAL | CACHE_TUNE_CPU_PARTIAL)) {
+		snprintf(why, why_size, "cache '%s' has the policy slob, which keeps nothing idle: no barn_full, min_partial or cpu_partial", k->name);
+		return -EINVAL;
+	}
 	if ((t->set & CACHE_TUNE_CAPACITY && check_number("sheaf_capacity", o.sheaf_capacity, LAYOUT_MAX_SHEAF, why, why_size) < 0) ||
 	    (t->set & CACHE_TUNE_BARN_FULL && o.barn_full != LAYOUT_KNOB_NONE &&
 	     check_number("barn_full", o.barn_full, MAX_BARN_FULL, why, why_size) < 0) ||
 	    (t->set & CACHE_TUNE_MIN_PARTIAL && o.min_partial != LAYOUT_KNOB_NONE &&
-	     check_number("min_partial", o.min_partial, MAX_MIN_PARTIAL, why, why_size) < 0))
+	     check_number("min_partial", o.min_partial, MAX_MIN_PARTIAL, why, why_size) < 0) ||
+	    (t->set & CACHE_TUNE_CPU_PARTIAL && o.cpu_partial != LAYOUT_KNOB_NONE &&
+	     check_number("cpu_partial", o.cpu_partial, MAX_CPU_PARTIAL, why, why_size) < 0))
 		return -EINVAL;
 	if (t->set & CACHE_TUNE_CAPACITY)
 		set_capacity(k, &o);
@@ -365,6 +420,8 @@ cache_tune(struct cache *k, const struct cache_tuning *t, char *why, size_t why_
 		set_barn_full(k, &o);
 	if (t->set & CACHE_TUNE_MIN_PARTIAL)
 		set_min_partial(k, &o);
+	if (t->set & CACHE_TUNE_CPU_PARTIAL)
+		set_cpu_partial(k, &o);
 	show_knobs(k);
 	return 0;
 }
@@ -383,8 +440,10 @@ cache_remove(struct cache *k)
 	atomic_write(&shown->knobs, 0);
 	memset(shown->name, 0, sizeof shown->name);
 	/* What sessions had drawn of it has come back, if not from each what it drew: its id's next cache begins with nothing. */
-	for (struct session *s = arena->first_session; s; s = s->next)
+	for (struct session *s = arena->first_session; s; s = s->next) {
 		s->n_drawn[k->id] = 0;
+		stash_forget(s, k->id);
+	}
 	atomic_write_release(&arena->caches[k->id], NULL);
 	arena->n_caches--;
 	pthread_mutex_unlock(&arena->registry_lock);

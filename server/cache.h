@@ -3,7 +3,7 @@
  * Cache: objects of one size, by name, for all clients of an arena; its knobs, and a node (node.h) for each NUMA node.
  *
  * Caches are made at their first opening and live until they are destroyed (retire.h), or with the arena.  Whoever uses one holds sessions_lock for
- * reading, or is a session that has it open.  Everything but the counters, the nodes and the four knobs that can be tuned is written once, before
+ * reading, or is a session that has it open.  Everything but the counters, the nodes and the five knobs that can be tuned is written once, before
  * the cache is shown.
  */
 #ifndef SLAB_SERVER_CACHE_H
@@ -15,6 +15,8 @@
 
 #include "server/arena.h"
 #include "server/node.h"
+
+enum cache_policy { CACHE_POLICY_SLUB = 1, CACHE_POLICY_SLOB };
 
 /* As asked for; 0 means the profile's default (client/slabclient.h). */
 struct cache_options {
@@ -30,6 +32,8 @@ struct cache_options {
 	uint32_t max_order;
 	uint32_t min_objects;
 	uint64_t max_cached;
+	uint32_t cpu_partial;
+	uint32_t policy; /* CACHE_POLICY_ */
 };
 
 struct cache {
@@ -48,6 +52,9 @@ struct cache {
 	bool is_sheafless;    /* nothing is kept idle by clients or in the barn */
 	uint32_t barn_full;   /* sheaves a node's barn may hold */
 	uint32_t min_partial;
+	uint32_t cpu_partial; /* objects set aside for one client (stash.h) */
+	uint32_t cpu_partial_slabs; /* what these are taken to lie in */
+	enum cache_policy policy;
 	uint64_t max_cached;  /* bytes in a client's process barn */
 	uint64_t n_openers;   /* atomic: sessions that have it open */
 	/* What sessions that have ended had counted; atomic. */
@@ -75,7 +82,8 @@ enum {
 	CACHE_TUNE_BARN_FULL = 2,
 	CACHE_TUNE_MIN_PARTIAL = 4,
 	CACHE_TUNE_MAX_CACHED = 8,
-	CACHE_TUNE_ALL = 15,
+	CACHE_TUNE_CPU_PARTIAL = 16,
+	CACHE_TUNE_ALL = 31,
 };
 
 /* New knobs: those in set.  Values as in cache_options. */
@@ -85,7 +93,10 @@ struct cache_tuning {
 	uint32_t barn_full;
 	uint32_t min_partial;
 	uint64_t max_cached;
+	uint32_t cpu_partial;
 };
+
+const char *cache_policy_name(enum cache_policy policy);
 
 /*
  * Changes knobs of a cache in use.  Sheaves of the old capacity go on until they come back, and are then no longer whole for the barn (grant.c).

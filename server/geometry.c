@@ -149,3 +149,21 @@ geometry_min_partial(uint32_t size, uint32_t min, uint32_t max)
 
 	return min_u32(max_u32(ilog2 / 2, min), max);
 }
+
+uint32_t
+geometry_cpu_partial(uint32_t size)
+{
+	if (size >= LAYOUT_PAGE_BYTES)
+		return 6;
+	if (size >= 1024)
+		return 24;
+	if (size >= 256)
+		return 52;
+	return 120;
+}
+
+uint32_t
+geometry_cpu_partial_slabs(uint32_t cpu_partial, uint32_t n_slab_objects)
+{
+	return (2 * cpu_partial + n_slab_objects - 1) / n_slab_objects;
+}

@@ -49,4 +49,10 @@ uint32_t geometry_sheaf_request(uint32_t size, uint32_t requested, bool round_up
 /* Empty slabs kept on a node's partial list: clamp(ilog2(size) / 2, min, max). */
 uint32_t geometry_min_partial(uint32_t size, uint32_t min, uint32_t max);
 
+/* Objects set aside for a CPU, by object size: 120, 52, 24 or 6 (the kernel's cpu_partial, v5.16 to v6.19). */
+uint32_t geometry_cpu_partial(uint32_t size);
+
+/* The slabs that so many objects are taken to lie in, each half full. */
+uint32_t geometry_cpu_partial_slabs(uint32_t cpu_partial, uint32_t n_slab_objects);
+
 #endif

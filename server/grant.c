@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/stash.h"
 #include "shm/barn.h"
 
 /* Fresh objects a refill may carve: this share of what the cache has, but so many sheaves at least (speed-notes.md, 4.2). */
@@ -249,6 +250,7 @@ grant_close(struct session *session, struct cache *cache)
 	atomic_write(&session_cache(session, cache->id)->full, 0);
 	atomic_write(&session_cache(session, cache->id)->empty, 0);
 	atomic_write(&session_cache(session, cache->id)->returned, 0);
+	stash_trim(session, cache, 0);
 }
 
 /* Every session that nobody works on just now, and this one (NULL: none more). */
@@ -274,6 +276,7 @@ call_in_cache(struct session *session, struct cache *cache)
 
 	take_list(session, cache, &lists->returned, LAYOUT_HOLDER_RETURNED, false);
 	take_list(session, cache, &lists->full, LAYOUT_HOLDER_BARN, false);
+	stash_trim(session, cache, 0);
 }
 
 static void
@@ -312,6 +315,7 @@ struct lending {
 	struct cache *cache;
 	uint32_t capacity;
 	const uint8_t *nodes; /* near to far */
+	struct stash *stash;  /* of the nearest; NULL: none */
 	uint64_t fresh;       /* objects that may still be carved */
 	bool is_all_or_none;  /* a sheaf that is not full is of no use */
 	uint32_t n_granted;   /* sheaves so far: for more than the first nobody else's are called in */
@@ -346,6 +350,38 @@ open_barn_sheaf(struct lending *l, struct node *node, uint32_t *places, uint32_t
 	return n;
 }
 
+/* Entries of a sheaf: size is in and out. */
+static void
+write_entries(struct sheaf *sheaf, const uint32_t *places, uint32_t n, uint32_t *size)
+{
+	/* Popped from the end: the lowest place comes out first. */
+	for (uint32_t i = 0; i < n; i++)
+		atomic_write(&sheaf->entry[*size + i], places[n - 1 - i]);
+	STEP(GRANT_WRITTEN);
+	*size += n;
+	/* order: SHEAF_SIZE release - entries are written below it */
+	atomic_write_release(&sheaf->size, *size);
+	STEP(GRANT_SIZED);
+}
+
+/* From what is set aside for the client, without list_lock; but a whole sheaf of the barn is better, since it goes as it is. */
+static void
+fill_from_stash(struct lending *l, struct sheaf *sheaf, uint32_t *size)
+{
+	struct node *node = &l->cache->nodes[l->nodes[0]];
+	uint32_t places[LAYOUT_MAX_SHEAF], n;
+
+	if (!l->stash || l->stash->size == 0 || (l->capacity == l->cache->capacity && atomic_read(&node->n_full)))
+		return;
+	if (!MUTANT(STASH_UNLOCKED))
+		pthread_mutex_lock(&l->stash->lock);
+	n = stash_take(l->stash, places, l->capacity);
+	write_entries(sheaf, places, n, size);
+	if (!MUTANT(STASH_UNLOCKED))
+		pthread_mutex_unlock(&l->stash->lock);
+	atomic_add(&node->n_sheaves_granted, 1);
+}
+
 /*
  * From what is resident on the node: size is in and out.  A whole sheaf as it is, else from the slabs; sheaves are opened rather than slabs
  * carved.  fresh: a slab just carved (0: none); it joins in the same hold, so that nobody else takes it first.
@@ -362,21 +398,17 @@ fill_resident(struct lending *l, struct node *node, uint32_t fresh, struct sheaf
 		node_add_slab(arena, node, fresh);
 	if (*size == 0 && l->capacity == l->cache->capacity)
 		n = open_barn_sheaf(l, node, places, want, &discard);
-	if (n == 0)
+	if (n == 0) {
 		n = node_take_free(arena, node, places, want);
+		if (l->stash && node->index == l->stash->node)
+			stash_restock(l->stash, l->session, node);
+	}
 	while (n < want && node->first_full)
 		n += open_barn_sheaf(l, node, places + n, want - n, &discard);
-	/* Popped from the end: the lowest place comes out first. */
-	for (uint32_t i = 0; i < n; i++)
-		atomic_write(&sheaf->entry[*size + i], places[n - 1 - i]);
-	STEP(GRANT_WRITTEN);
-	*size += n;
+	write_entries(sheaf, places, n, size);
 	l->session->n_drawn[l->cache->id] += n;
-	/* order: SHEAF_SIZE release - entries are written below it */
-	atomic_write_release(&sheaf->size, *size);
-	STEP(GRANT_SIZED);
 	if (n && *size == n)
-		node->n_sheaves_granted++;
+		atomic_add(&node->n_sheaves_granted, 1);
 	node_unlock(node);
 	node_discard(arena, &discard);
 }
@@ -413,7 +445,9 @@ fill(struct lending *l, uint32_t slot)
 		grant_take_back(l->session, slot, false);
 	/* Touched here, so that no page fault falls under the lock. */
 	atomic_write(&sheaf->size, 0);
-	fill_resident(l, node, 0, sheaf, &size);
+	fill_from_stash(l, sheaf, &size);
+	if (size < l->capacity)
+		fill_resident(l, node, 0, sheaf, &size);
 	while (size < l->capacity) {
 		if (!l->has_looked) {
 			l->has_looked = true;
@@ -426,6 +460,7 @@ fill(struct lending *l, uint32_t slot)
 		} else if (!l->has_relieved) {
 			l->has_relieved = true;
 			relieve(l->session);
+			l->stash = NULL; /* no time to set anything aside */
 			l->fresh = l->fresh ? l->fresh : l->capacity;
 			for (unsigned i = 0; i < l->cache->n_nodes && size < l->capacity; i++)
 				fill_resident(l, &l->cache->nodes[l->nodes[i]], 0, sheaf, &size);
@@ -485,7 +520,7 @@ carve_run(struct lending *l, uint32_t n_pages, uint32_t slot)
 		/* order: SHEAF_SIZE release - the entry is written below it */
 		atomic_write_release(&sheaf->size, 1);
 		STEP(GRANT_SIZED);
-		node->n_sheaves_granted++;
+		atomic_add(&node->n_sheaves_granted, 1);
 		node_unlock(node);
 		return true;
 	}
@@ -586,6 +621,7 @@ grant_refill(struct session *session, struct cache *cache, const struct grant_re
 		return lend_empty(session, cache, request->n_empty < MAX_SHEAVES ? request->n_empty : MAX_SHEAVES, grant, why, why_size);
 	if (cache->flags & LAYOUT_CACHE_RUNS)
 		return lend_run(&l, request->n_pages, grant, why, why_size);
+	l.stash = stash_get(session, cache, &cache->nodes[l.nodes[0]]);
 	do {
 		int32_t slot = session_slot_get(session, cache, l.capacity);
 		uint32_t n;

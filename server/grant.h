@@ -2,7 +2,7 @@
 /*
  * Grant and take-back: how sheaves pass between slabd and a client (design.md, I3; tests/model/grant_takeback_crash.pml, hostile.pml).
  *
- *   grant      ledger OUT, THEN entry, THEN size, THEN holder.
+ *   grant      ledger OUT, THEN entry, THEN size, THEN holder.  (Between the first two an object may lie in the client's stash: stash.h.)
  *   take-back  size and entry read once; entry accepted if its place is an object of the cache and its word is unowned or names the sheaf's own
  *              client; word cleared, THEN entry out of the sheaf, THEN, in the same hold of list_lock, OUT checked and FREE or BARN marked.
  *
@@ -33,7 +33,7 @@ struct grant {
 };
 
 /*
- * Lends sheaves: from the node barn, from partial slabs, then carved, sparingly; before anything is carved every waiting return is looked at,
+ * Lends sheaves: from the node barn, from the client's stash, from partial slabs, then carved, sparingly; before anything is carved every waiting return is looked at,
  * and before ENOMEM everything idle is called in.  -ENOMEM, -EDQUOT (slots), -EINVAL, with a sentence in why; then nothing was lent.
  */
 int grant_refill(struct session *session, struct cache *cache, const struct grant_request *request, struct grant *grant, char *why,

@@ -2,6 +2,11 @@
 /*
  * Partial list and node barn of a (cache, node), after the kernel's: whole free lists, as few slabs per hold as possible; a slab joins at the
  * tail when a free made it partial, at the head when an allocation left it so; an empty one is discarded when n_partial >= min_partial.
+ *
+ * Under the policy slob the list is in order of place, and an object comes from the lowest slab that has one: first fit by address, so that what
+ * lives packs at the low end, and the slabs above it empty and go back.  The kernel's SLOB was one heap for all sizes, with free blocks split and
+ * merged, so that objects of different caches shared a page.  Here a page is of one cache, since the page map names one for each page: by that
+ * any process finds an object's word, and a wild pointer is told from a good one.  So the heap is that of a cache, and what is packed is its pages.
  */
 #include "server/node.h"
 
@@ -61,24 +66,29 @@ node_unlock(struct node *node)
 	pthread_mutex_unlock(&lock->mutex);
 }
 
+/* The first slab of the list that lies above this one; 0: none does.  Linear, as SLOB's own search is. */
+static uint32_t
+list_above(const struct arena *arena, const struct node *node, uint32_t number)
+{
+	uint32_t next = node->first_partial;
+
+	while (next && arena->slabs[next].first_page < arena->slabs[number].first_page)
+		next = arena->slabs[next].next;
+	return next;
+}
+
+/* Before the slab next; 0: at the tail.  Under slob where it lies. */
 static void
-list_add(struct arena *arena, struct node *node, uint32_t number, bool at_head)
+list_add(struct arena *arena, struct node *node, uint32_t number, uint32_t next)
 {
 	struct slab *slab = &arena->slabs[number];
-	uint32_t *neighbour;
 
-	if (at_head) {
-		slab->prev = 0;
-		slab->next = node->first_partial;
-		neighbour = node->first_partial ? &arena->slabs[node->first_partial].prev : &node->last_partial;
-		node->first_partial = number;
-	} else {
-		slab->next = 0;
-		slab->prev = node->last_partial;
-		neighbour = node->last_partial ? &arena->slabs[node->last_partial].next : &node->first_partial;
-		node->last_partial = number;
-	}
-	*neighbour = number;
+	if (node->cache->policy == CACHE_POLICY_SLOB)
+		next = list_above(arena, node, number);
+	slab->prev = next ? arena->slabs[next].prev : node->last_partial;
+	slab->next = next;
+	*(slab->prev ? &arena->slabs[slab->prev].next : &node->first_partial) = number;
+	*(next ? &arena->slabs[next].prev : &node->last_partial) = number;
 	node->n_partial++;
 }
 
@@ -97,7 +107,7 @@ node_add_slab(struct arena *arena, struct node *node, uint32_t number)
 {
 	struct slab *slab = &arena->slabs[number];
 
-	list_add(arena, node, number, true);
+	list_add(arena, node, number, node->first_partial);
 	node->n_slabs++;
 	node->n_pages += 1u << slab->order;
 	atomic_write(&node->n_objects, node->n_objects + slab->n_objects);
@@ -120,12 +130,11 @@ node_add_run(struct arena *arena, struct node *node, uint32_t number)
 	node->n_carved++;
 }
 
-/* Free objects of one slab, lowest first. */
-static uint32_t
-take_from_slab(struct arena *arena, struct node *node, uint32_t number, uint32_t *places, uint32_t want)
+uint32_t
+node_take_slab(struct arena *arena, struct node *node, uint32_t *places, uint32_t want)
 {
+	uint32_t number = node->first_partial, n = 0;
 	struct slab *slab = &arena->slabs[number];
-	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < slab->n_objects && n < want; i += 16) {
 		uint32_t bits = atomic_read(&arena->bits[(slab->first_word + i) / 16]);
@@ -144,6 +153,8 @@ take_from_slab(struct arena *arena, struct node *node, uint32_t number, uint32_t
 	}
 	slab->n_free = (uint16_t)(slab->n_free - n);
 	node->n_free -= n;
+	if (slab->n_free == 0)
+		list_del(arena, node, number);
 	return n;
 }
 
@@ -152,14 +163,8 @@ node_take_free(struct arena *arena, struct node *node, uint32_t *places, uint32_
 {
 	uint32_t n = 0;
 
-	while (n < want && node->first_partial) {
-		uint32_t number = node->first_partial;
-
-		n += take_from_slab(arena, node, number, places + n, want - n);
-		if (arena->slabs[number].n_free)
-			break;
-		list_del(arena, node, number);
-	}
+	while (n < want && node->first_partial)
+		n += node_take_slab(arena, node, places + n, want - n);
 	return n;
 }
 
@@ -190,7 +195,7 @@ node_put_free(struct arena *arena, struct node *node, uint32_t number, uint32_t 
 
 	slab_set(arena, word, SLAB_FREE);
 	if (slab->n_free++ == 0 && !is_run)
-		list_add(arena, node, number, false);
+		list_add(arena, node, number, 0);
 	node->n_free++;
 	if (is_run || (slab->n_free == slab->n_objects && n_partial >= node->cache->min_partial))
 		discard_slab(arena, node, number, discard);
@@ -217,7 +222,7 @@ node_barn_get(struct node *node)
 	node->first_full = sheaf->next;
 	if (!node->first_full)
 		node->last_full = &node->first_full;
-	node->n_full--;
+	atomic_write(&node->n_full, node->n_full - 1);
 	node->n_barn -= sheaf->size;
 	return sheaf;
 }
@@ -228,7 +233,7 @@ node_barn_put(struct node *node, struct node_sheaf *sheaf)
 	sheaf->next = NULL;
 	*node->last_full = sheaf;
 	node->last_full = &sheaf->next;
-	node->n_full++;
+	atomic_write(&node->n_full, node->n_full + 1);
 	node->n_barn += sheaf->size;
 }
 

@@ -40,7 +40,7 @@ struct node {
 	struct list_lock lock;
 	struct cache *cache;
 	unsigned index;
-	/* Partial list, by slab number; 0: none. */
+	/* Partial list, by slab number; 0: none. Under the policy slob in order of place. */
 	uint32_t first_partial;
 	uint32_t last_partial;
 	uint64_t n_partial;
@@ -51,13 +51,13 @@ struct node {
 	/* Node barn: oldest first, since what changes process is cold; bounded in sheaves or bytes (cache.h). */
 	struct node_sheaf *first_full;
 	struct node_sheaf **last_full;
-	uint32_t n_full;
+	uint32_t n_full; /* atomic: a grant looks before it takes the lock */
 	uint64_t n_barn;
 	/* For show. */
 	uint64_t n_carved;
 	uint64_t n_discarded;
 	uint64_t n_order_fallback;
-	uint64_t n_sheaves_granted;
+	uint64_t n_sheaves_granted; /* atomic: a grant from a stash counts here too */
 	uint64_t n_sheaves_taken;
 };
 
@@ -72,13 +72,16 @@ void node_deinit(struct node *node);
 void node_lock(struct node *node);
 void node_unlock(struct node *node);
 
-/* Puts a fresh slab on the list, or one of its objects' freeing did: at the head after an allocation, at the tail after a free. Lock held. */
+/* Puts a fresh slab at the head of the list; one that a free made partial goes to the tail; under slob both where they lie. Lock held. */
 void node_add_slab(struct arena *arena, struct node *node, uint32_t slab);
 
 /* Counts a fresh run, which is on no list: OUT from here on. Lock held. */
 void node_add_run(struct arena *arena, struct node *node, uint32_t slab);
 
-/* Takes up to want objects off as few partial slabs as possible: marks them OUT, then writes their places. Lock held. Returns how many. */
+/* Takes up to want objects off the first partial slab, lowest first: marks them OUT, then writes their places. Lock held. Returns how many. */
+uint32_t node_take_slab(struct arena *arena, struct node *node, uint32_t *places, uint32_t want);
+
+/* The same off as few partial slabs as possible. */
 uint32_t node_take_free(struct arena *arena, struct node *node, uint32_t *places, uint32_t want);
 
 /* An object of the node goes back to its slab: FREE. An empty slab is put on the discard list when n_partial >= min_partial, a run always. Lock held. */

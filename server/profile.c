@@ -21,17 +21,18 @@ static const uint64_t mib = 1ull << 20;
  *   max_order             3              3              1        4                   S1: more objects for each slab that is taken
  *   min_objects           formula        formula        formula  formula * 2         orders rise with CPUs already; this lets mid sizes reach 4
  *   min_partial           formula 5..10  formula 5..10  0        formula * scale, 5..64   S1: fewer slabs given back and carved anew
+ *   cpu_partial           0              formula 6..120 0        formula * scale     S1: a client's refills come from what it has aside
  *   barn_full             16 MiB         10 sheaves     0        16 MiB * scale      whole sheaves go between clients without a slab touched
  *   max_cached            32 MiB         32 MiB         32 MiB   32 MiB * scale      bursts stay within the process
  */
 static const struct profile profiles[] = {
 	[ARENA_PROFILE_DEFAULT] = {"default", false, false, 1, GEOMETRY_MAX_ORDER, 1, 1, GEOMETRY_MIN_PARTIAL_MIN, GEOMETRY_MIN_PARTIAL_MAX, 0,
-		16 * mib, 32 * mib},
+		0, 16 * mib, 32 * mib},
 	[ARENA_PROFILE_KERNEL] = {"kernel", false, true, 1, GEOMETRY_MAX_ORDER, 1, 1, GEOMETRY_MIN_PARTIAL_MIN, GEOMETRY_MIN_PARTIAL_MAX,
-		KERNEL_BARN_FULL, 0, 32 * mib},
-	[ARENA_PROFILE_TINY] = {"tiny", true, false, 1, TINY_MAX_ORDER, 1, 1, 0, 0, KERNEL_BARN_FULL, 0, 32 * mib},
-	[ARENA_PROFILE_SERVER] = {"server", false, false, 1, LAYOUT_MAX_ORDER, 2, 1, GEOMETRY_MIN_PARTIAL_MIN, SERVER_MIN_PARTIAL_MAX, 0,
-		16 * mib, 32 * mib},
+		1, KERNEL_BARN_FULL, 0, 32 * mib},
+	[ARENA_PROFILE_TINY] = {"tiny", true, false, 1, TINY_MAX_ORDER, 1, 1, 0, 0, 0, KERNEL_BARN_FULL, 0, 32 * mib},
+	[ARENA_PROFILE_SERVER] = {"server", false, false, 1, LAYOUT_MAX_ORDER, 2, 1, GEOMETRY_MIN_PARTIAL_MIN, SERVER_MIN_PARTIAL_MAX, 1,
+		0, 16 * mib, 32 * mib},
 };
 
 enum { N_PROFILES = sizeof profiles / sizeof profiles[0] };
@@ -55,6 +56,7 @@ profile_of(enum arena_profile profile, uint32_t n_cpus, uint64_t limit_bytes)
 		scale = SERVER_MAX_SCALE;
 	p.capacity_factor *= scale;
 	p.partial_factor *= scale;
+	p.cpu_partial_factor *= scale;
 	p.barn_bytes *= scale;
 	p.max_cached *= scale;
 	return p;

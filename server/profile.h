@@ -24,6 +24,7 @@ struct profile {
 	uint32_t partial_factor; /* of the formula's min_partial, before the next two limit it */
 	uint32_t min_partial_min;
 	uint32_t min_partial_max;
+	uint32_t cpu_partial_factor; /* of the formula's cpu_partial; 0: no client has a stash */
 	uint32_t barn_full; /* sheaves; 0: as many as barn_bytes hold */
 	uint64_t barn_bytes;
 	uint64_t max_cached;

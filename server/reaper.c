@@ -3,6 +3,7 @@
 
 #include "server/grant.h"
 #include "server/log.h"
+#include "server/stash.h"
 
 /* Slabs walked in one hold of a list_lock: others' refills wait no longer than this takes. */
 enum { BATCH = 64 };
@@ -132,6 +133,8 @@ reaper_reap(struct session *session)
 			walk_words(&walk);
 		if (session->map)
 			drain(session);
+		for (struct cache *k = arena_cache_after(arena, 0); k; k = arena_cache_after(arena, k->id))
+			stash_trim(session, k, 0);
 		STEP(REAP_DRAINED);
 		if (!MUTANT(WORDS_FIRST))
 			walk_words(&walk);

@@ -165,6 +165,8 @@ request_cache_open(struct request *q)
 		.max_order = in->max_order,
 		.min_objects = in->min_objects,
 		.max_cached = in->max_cached,
+		.cpu_partial = in->cpu_partial,
+		.policy = in->policy,
 	};
 	enum proto_status status = request_need_writable(q);
 	struct cache *cache;
@@ -360,6 +362,7 @@ request_audit(struct request *q)
 		.longest_window_ns = a.longest_window_ns,
 		.first_lost = a.first_lost,
 		.first_doubled = a.first_doubled,
+		.n_in_stashes = a.n_in_stashes,
 	};
 	count_passed(q->arena, q->in->audit.cache, &q->out.audit);
 	return PROTO_STATUS_OK;

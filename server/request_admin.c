@@ -11,6 +11,7 @@
 #include "server/request.h"
 #include "server/retire.h"
 #include "server/root.h"
+#include "server/stash.h"
 
 /* The session that asks, if it may write; NULL: none, and then the peer administers or is refused. */
 static enum proto_status
@@ -105,6 +106,20 @@ request_destroy(struct request *q)
 	return request_status_of(retire_cache(q->arena, q->in->destroy.name, own, q->why, sizeof q->why));
 }
 
+/* Down to the knob. sessions_lock held. */
+static void
+trim_stashes(struct cache *cache)
+{
+	for (struct session *s = cache->arena->first_session; s; s = s->next) {
+		/* What a dying one has goes back anyway, and its reaper may take a while. */
+		if (!stash_of(s, cache->id) || atomic_read(&s->state) == SESSION_DYING)
+			continue;
+		pthread_mutex_lock(&s->work);
+		stash_trim(s, cache, cache->cpu_partial);
+		pthread_mutex_unlock(&s->work);
+	}
+}
+
 enum proto_status
 request_tune(struct request *q)
 {
@@ -115,6 +130,7 @@ request_tune(struct request *q)
 		.barn_full = in->barn_full,
 		.min_partial = in->min_partial,
 		.max_cached = in->max_cached,
+		.cpu_partial = in->cpu_partial,
 	};
 	struct proto_tune_reply *out = &q->out.tune;
 	enum proto_status status = request_need_admin(q);
@@ -135,15 +151,20 @@ request_tune(struct request *q)
 	/* What is more than the new knobs let go at once; nobody waits for it. */
 	pthread_rwlock_rdlock(&q->arena->sessions_lock);
 	cache = arena_cache(q->arena, in->cache);
+	if (cache)
+		trim_stashes(cache);
 	for (unsigned i = 0; cache && i < cache->n_nodes; i++)
 		node_trim_to(q->arena, &cache->nodes[i], cache->barn_full, cache->min_partial);
 	if (cache) {
-		*out = (struct proto_tune_reply){
-			.barn_full = cache->barn_full, .min_partial = cache->min_partial, .max_cached = cache->max_cached};
+		*out = (struct proto_tune_reply){.barn_full = cache->barn_full,
+			.min_partial = cache->min_partial,
+			.max_cached = cache->max_cached,
+			.cpu_partial = cache->cpu_partial};
 		out->capacity = cache->is_sheafless ? 0 : cache->capacity;
-		log_notice("arena '%s', cache '%s' tuned by uid %u: sheaf_capacity %u, barn_full %u, min_partial %u, max_cached %llu",
+		log_notice("arena '%s', cache '%s' tuned by uid %u: sheaf_capacity %u, barn_full %u, min_partial %u, max_cached %llu, "
+			   "cpu_partial %u",
 			q->arena->name, cache->name, q->conn->peer.uid, out->capacity, out->barn_full, out->min_partial,
-			(unsigned long long)out->max_cached);
+			(unsigned long long)out->max_cached, out->cpu_partial);
 	}
 	pthread_rwlock_unlock(&q->arena->sessions_lock);
 	return PROTO_STATUS_OK;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "server/log.h"
+#include "server/stash.h"
 #include "shm/barn.h"
 #include "shm/segment.h"
 
@@ -145,6 +146,8 @@ session_free(struct session *session)
 		close(session->fd);
 	if (session->slots)
 		munmap(session->slots, slots_bytes);
+	for (uint32_t cache = 1; cache < LAYOUT_MAX_CACHES; cache++)
+		stash_forget(session, cache);
 	pthread_mutex_destroy(&session->work);
 	free(session);
 }

@@ -21,6 +21,8 @@
 #include "shm/layout.h"
 #include "shm/sheaf.h"
 
+struct stash;
+
 enum session_state { SESSION_LIVE, SESSION_DETACHED, SESSION_DYING };
 
 /* Slabd's word on a slot. */
@@ -60,8 +62,9 @@ struct session {
 	uint32_t end_off; /* where the next slot goes */
 	uint32_t free_slots[SESSION_SLOT_SIZES]; /* slot + 1 */
 	uint8_t has_open[LAYOUT_MAX_CACHES / 8];
-	/* By cache: objects lent to it less those taken back from it; below 0: it frees what others allocate. */
+	/* By cache: objects lent to it or set aside for it, less those taken back from it; below 0: it frees what others allocate. */
 	int64_t n_drawn[LAYOUT_MAX_CACHES];
+	struct stash *stashes[LAYOUT_MAX_CACHES]; /* by cache; stash_of() */
 };
 
 /* What is kept of a session that has ended as long as words may name it. */

@@ -7,7 +7,7 @@
  *
  *     FREE  in its slab              n_free = objects with FREE; a slab with n_free > 0 is on its node's partial list, unless it is a run
  *     BARN  in a sheaf of the node barn
- *     OUT   with clients: in one of their sheaves, or held (its word names the holder)
+ *     OUT   with clients: in one of their sheaves, or held (its word names the holder), or set aside for one (stash.h)
  *
  * FREE and BARN imply an unowned word.  The bits of a slab, its n_free and its links change only under the list_lock of its (cache, node).
  * The bits are indexed by word, 16 objects to a 32-bit unit; no unit is shared by two slabs, since a run has at least 16 words.

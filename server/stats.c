@@ -10,6 +10,7 @@
 #include "server/cache.h"
 #include "server/orphan.h"
 #include "server/session.h"
+#include "server/stash.h"
 #include "shm/segment.h"
 
 static int64_t
@@ -109,11 +110,20 @@ slot_entries(const struct session *session, uint32_t slot)
 	return size < capacity ? size : capacity;
 }
 
+static uint32_t
+stash_size(const struct session *session, uint32_t cache)
+{
+	const struct stash *stash = stash_of(session, cache);
+
+	return stash ? atomic_read(&stash->size) : 0;
+}
+
 static void
 add_session(const struct session *session, uint32_t cache, struct proto_caches_reply *reply)
 {
 	const struct layout_session_cache *c;
 
+	reply->n_stash += stash_size(session, cache);
 	if (!session->map)
 		return;
 	c = session_cache(session, cache);
@@ -159,7 +169,7 @@ add_node(struct node *node, struct proto_caches_reply *reply)
 	reply->lock_contended += node->lock.n_contended;
 	reply->lock_wait_ns += node->lock.wait_ns;
 	reply->lock_hold_ns += node->lock.hold_ns;
-	reply->n_sheaves_granted += node->n_sheaves_granted;
+	reply->n_sheaves_granted += atomic_read(&node->n_sheaves_granted);
 	reply->n_sheaves_taken += node->n_sheaves_taken;
 	reply->n_carved += node->n_carved;
 	reply->n_discarded += node->n_discarded;
@@ -192,6 +202,8 @@ stats_cache(struct arena *arena, uint32_t after, struct proto_caches_reply *repl
 	reply->barn_full = k->barn_full;
 	reply->min_partial = k->min_partial;
 	reply->max_cached = k->max_cached;
+	reply->cpu_partial = k->cpu_partial;
+	snprintf(reply->policy, sizeof reply->policy, "%s", cache_policy_name(k->policy));
 	reply->n_openers = atomic_read(&k->n_openers);
 	for (unsigned i = 0; i < k->n_nodes; i++)
 		add_node(&k->nodes[i], reply);
@@ -203,7 +215,7 @@ stats_cache(struct arena *arena, uint32_t after, struct proto_caches_reply *repl
 	reply->n_flushes += atomic_read(&k->n_dead_flushes);
 	reply->n_foreign_frees += atomic_read(&k->n_dead_foreign_frees);
 	reply->n_out = reply->n_objects - reply->n_free - reply->n_node_barn;
-	idle = reply->n_thread + reply->n_process_barn + reply->n_returned + reply->n_app;
+	idle = reply->n_thread + reply->n_process_barn + reply->n_returned + reply->n_app + reply->n_stash;
 	reply->n_allocated = reply->n_out > idle ? reply->n_out - idle : 0;
 	reply->n_left = cache_left(k, reply->n_allocated);
 	pthread_rwlock_unlock(&arena->sessions_lock);
@@ -261,8 +273,11 @@ add_caches(const struct session *session, struct proto_clients_reply *reply)
 {
 	/* Cache 0: frees of what is an object of no cache. */
 	add_counters(session_cache(session, 0), reply);
-	for (const struct cache *cache = arena_cache_after(session->arena, 0); cache; cache = arena_cache_after(session->arena, cache->id))
+	for (const struct cache *cache = arena_cache_after(session->arena, 0); cache;
+		cache = arena_cache_after(session->arena, cache->id)) {
 		add_counters(session_cache(session, cache->id), reply);
+		reply->bytes_idle += (uint64_t)stash_size(session, cache->id) * cache->object_bytes;
+	}
 	reply->n_slots = atomic_read_acquire(&session->n_slots);
 	reply->n_threads = atomic_read(&session_head(session)->n_threads);
 	for (uint32_t slot = 0; slot < reply->n_slots; slot++) {

@@ -58,6 +58,7 @@
 	X(POINTER_FREE)                                                                                                                    \
 	X(FREE_NOT_CLOSED)                                                                                                                 \
 	X(LEDGER_FIRST)                                                                                                                    \
+	X(STASH_UNLOCKED)                                                                                                                  \
 	X(NO_LOCK)                                                                                                                         \
 	X(HAND_OVER_BEFORE_CLEAR)                                                                                                          \
 	X(TRUST_SIZE)                                                                                                                      \

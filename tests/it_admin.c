@@ -607,11 +607,12 @@ it_tuning_stops_nobody(void)
 		REQUIRE(pthread_create(&threads[i], NULL, churn, &churns[i]) == 0);
 	}
 	for (int i = 0; i < 150; i++) {
-		struct proto_tune_request knobs = {.set = 1 + (unsigned)rand_r(&seed) % 15,
+		struct proto_tune_request knobs = {.set = 1 + (unsigned)rand_r(&seed) % 31,
 			.sheaf_capacity = (unsigned)rand_r(&seed) % 300,
 			.barn_full = i % 3 ? (unsigned)rand_r(&seed) % 20 : LAYOUT_KNOB_NONE,
 			.min_partial = i % 5 ? (unsigned)rand_r(&seed) % 20 : LAYOUT_KNOB_NONE,
-			.max_cached = (unsigned)rand_r(&seed) % 100000};
+			.max_cached = (unsigned)rand_r(&seed) % 100000,
+			.cpu_partial = i % 4 ? (unsigned)rand_r(&seed) % 500 : LAYOUT_KNOB_NONE};
 
 		CHECK(tune(h, "k", knobs, NULL) == PROTO_STATUS_OK);
 		if (i % 10 == 0)
@@ -661,8 +662,9 @@ it_knobs_are_tuned(void)
 	after = harness_cache(h, "k");
 	CHECK(after.n_node_barn == 0 && after.barn_full == 0 && after.min_partial == 0 && after.n_pages < before.n_pages);
 	/* 0: by formula again. */
-	CHECK(tune(h, "k", (struct proto_tune_request){.set = 15}, NULL) == PROTO_STATUS_OK);
+	CHECK(tune(h, "k", (struct proto_tune_request){.set = 31}, NULL) == PROTO_STATUS_OK);
 	after = harness_cache(h, "k");
+	CHECK(after.cpu_partial == 0 && after.n_stash == 0);
 	CHECK(after.barn_full > 10 && after.min_partial == before.min_partial && after.capacity == before.capacity &&
 		after.max_cached > 4096);
 
@@ -671,12 +673,68 @@ it_knobs_are_tuned(void)
 	CHECK(strstr(sentence, "sheaf_capacity 1021") != NULL && strstr(sentence, "1020") != NULL);
 	CHECK(tune(h, "k", (struct proto_tune_request){.set = 1, .sheaf_capacity = LAYOUT_KNOB_NONE}, NULL) == PROTO_STATUS_INVALID);
 	CHECK(tune(h, "single", (struct proto_tune_request){.set = 1, .sheaf_capacity = 10}, NULL) == PROTO_STATUS_INVALID);
-	CHECK(tune(h, "k", (struct proto_tune_request){.set = 16}, NULL) == PROTO_STATUS_INVALID);
+	CHECK(tune(h, "k", (struct proto_tune_request){.set = 32}, NULL) == PROTO_STATUS_INVALID);
 	CHECK(tune(h, "k", (struct proto_tune_request){.set = 5, .sheaf_capacity = 10, .min_partial = 2000000}, NULL) ==
 		PROTO_STATUS_INVALID);
 	CHECK(tune(h, "none", (struct proto_tune_request){.set = 1, .sheaf_capacity = 10}, NULL) == PROTO_STATUS_NO_CACHE);
 	CHECK(harness_cache(h, "k").capacity == before.capacity);
 	slabc_close(c);
+}
+
+/*
+ * What slabd sets aside for a client has a column of its own, is idle memory of that client, and goes back when the knob is turned down,
+ * when somebody shrinks the cache, when the client closes it, and when it dies.
+ */
+static void
+it_stashes_are_counted_and_given_back(void)
+{
+	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k");
+	struct slabc_cache_options options = SLABC_CACHE_OPTIONS_INIT;
+	struct slabc *c = harness_open(h, "has some"), *other = harness_open(h, "has none");
+	struct slabc_cache *k = NULL, *its = NULL;
+	struct proto_caches_reply cache;
+	struct slabc_stats stats = {.size = sizeof stats};
+	static void *p[2000];
+	uint64_t bytes_idle;
+
+	options.sheaf_capacity = 30;
+	options.cpu_partial = 200;
+	options.barn_full = SLABC_KNOB_NONE;
+	REQUIRE(slabc_cache_open(c, "k", 64, &options, &k) == 0);
+	REQUIRE(slabc_cache_open(other, "k", 64, NULL, &its) == 0);
+	/* Leaves its slabs partial, and what it freed where others get it. */
+	REQUIRE(slabc_alloc_bulk(its, 2000, p) == 0);
+	for (int i = 0; i < 2000; i += 2)
+		slabc_free(its, p[i]);
+	REQUIRE(slabc_cache_shrink(its) == 0);
+	REQUIRE(slabc_alloc(k) != NULL);
+	cache = harness_cache(h, "k");
+	CHECK(cache.cpu_partial == 200 && cache.n_stash > 0 && cache.n_stash <= 200);
+	CHECK(cache.n_allocated == 1001 && strcmp(cache.policy, "slub") == 0);
+	CHECK(cache.n_allocated + cache.n_thread + cache.n_process_barn + cache.n_returned + cache.n_app + cache.n_stash +
+			cache.n_node_barn + cache.n_free ==
+		cache.n_objects);
+	CHECK(harness_audit(h).n_in_stashes == cache.n_stash && harness_audit(h).n_lost == 0);
+	CHECK(harness_client_id(h, slabc_client_id(c)).bytes_idle == (cache.n_stash + cache.n_thread + cache.n_process_barn) * 64);
+	REQUIRE(slabc_get_stats(c, &stats) == 0);
+	bytes_idle = stats.bytes_idle;
+	CHECK(tune(h, "k", (struct proto_tune_request){.set = 16, .cpu_partial = 20}, NULL) == PROTO_STATUS_OK);
+	CHECK(harness_cache(h, "k").n_stash == 20 && harness_cache(h, "k").cpu_partial == 20);
+	REQUIRE(slabc_get_stats(c, &stats) == 0);
+	CHECK(stats.bytes_idle == bytes_idle - (cache.n_stash - 20) * 64);
+	REQUIRE(slabc_cache_shrink(its) == 0);
+	CHECK(harness_cache(h, "k").n_stash == 0);
+	REQUIRE(slabc_prefill(k, 100) != NULL);
+	CHECK(harness_cache(h, "k").n_stash == 20);
+	CHECK(tune(h, "k", (struct proto_tune_request){.set = 16, .cpu_partial = LAYOUT_KNOB_NONE}, NULL) == PROTO_STATUS_OK);
+	CHECK(harness_cache(h, "k").n_stash == 0);
+	CHECK(tune(h, "k", (struct proto_tune_request){.set = 16, .cpu_partial = 20}, NULL) == PROTO_STATUS_OK);
+	REQUIRE(slabc_prefill(k, 100) != NULL);
+	CHECK(harness_cache(h, "k").n_stash == 20);
+	slabc_close(c);
+	CHECK(EVENTUALLY(harness_cache(h, "k").n_stash == 0));
+	CHECK(harness_audit(h).n_lost == 0 && harness_audit(h).n_doubled == 0 && harness_audit(h).n_in_stashes == 0);
+	slabc_close(other);
 }
 
 /* As a user who may read and write the arena, being of its group, but not administer it. */
@@ -809,6 +867,7 @@ it_admin_suite(void)
 	CU_ADD_TEST(suite, it_clients_learn_the_capacity);
 	CU_ADD_TEST(suite, it_tuning_stops_nobody);
 	CU_ADD_TEST(suite, it_knobs_are_tuned);
+	CU_ADD_TEST(suite, it_stashes_are_counted_and_given_back);
 	CU_ADD_TEST(suite, it_administering_is_for_few);
 	CU_ADD_TEST(suite, it_slabctl_administers);
 	return suite;

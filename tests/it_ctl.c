@@ -372,7 +372,7 @@ it_caches_add_up(void)
 	static char out[OUT_BYTES];
 	static struct json j;
 	struct population p;
-	uint64_t sum = 0, json_sum = 0;
+	uint64_t sum = 0, json_sum = 0, n_stash;
 
 	CHECK(ctl(h, out, "caches") == 0 && count_lines(out) == 1);
 	CHECK(ctl(h, out, "caches --json") == 0 && json_parse(&j, out) && j.is_array && j.n_rows == 0);
@@ -383,6 +383,7 @@ it_caches_add_up(void)
 	CHECK(text_number(out, 1, "objsize") == SIZE);
 	CHECK(text_number(out, 1, "capacity") == CAPACITY);
 	CHECK(strcmp(text_cell(out, 1, "flags"), "-") == 0);
+	CHECK(strcmp(text_cell(out, 1, "policy"), "slub") == 0);
 	CHECK(text_number(out, 1, "objects") == p.n_objects);
 	CHECK(text_number(out, 1, "slabs") * text_number(out, 1, "objs/slab") == p.n_objects);
 	for (unsigned i = 0; i < sizeof columns / sizeof columns[0]; i++) {
@@ -390,9 +391,19 @@ it_caches_add_up(void)
 		sum += text_number(out, 1, columns[i].heading);
 	}
 	CHECK(sum + text_number(out, 1, "free") == p.n_objects);
+	CHECK(text_number(out, 1, "stashes") == 0);
+	sum = 0;
 
-	/* A prefilled sheaf is the application's. */
-	raw_prefill(&p.raw, p.cache, 10);
+	/* A prefilled sheaf is the application's.  The first one opens the barn's; the second one's refill sets aside what that left. */
+	CHECK(ctl(h, out, "tune k cpu_partial=50") == 0);
+	raw_prefill(&p.raw, p.cache, 6);
+	raw_prefill(&p.raw, p.cache, 4);
+	CHECK(ctl(h, out, "caches") == 0);
+	n_stash = text_number(out, 1, "stashes");
+	CHECK(n_stash == CAPACITY - 10);
+	for (unsigned i = 0; i < sizeof columns / sizeof columns[0]; i++)
+		sum += text_number(out, 1, columns[i].heading);
+	CHECK(sum + 10 + n_stash + text_number(out, 1, "free") == text_number(out, 1, "objects"));
 	p.n_objects = harness_cache(h, "k").n_objects;
 	CHECK(ctl(h, out, "--json caches") == 0);
 	REQUIRE(json_parse(&j, out));
@@ -404,8 +415,9 @@ it_caches_add_up(void)
 	}
 	CHECK(json_number(&j, 0, "n_app") == 10);
 	CHECK(json_number(&j, 0, "n_returned") == 0);
-	CHECK(json_sum + 10 == json_number(&j, 0, "n_out"));
-	CHECK(json_sum + 10 + json_number(&j, 0, "n_node_barn") + json_number(&j, 0, "n_free") == p.n_objects);
+	CHECK(json_number(&j, 0, "n_stash") == n_stash && json_number(&j, 0, "cpu_partial") == 50);
+	CHECK(json_sum + 10 + n_stash == json_number(&j, 0, "n_out"));
+	CHECK(json_sum + 10 + n_stash + json_number(&j, 0, "n_node_barn") + json_number(&j, 0, "n_free") == p.n_objects);
 	CHECK(json_number(&j, 0, "n_objects") == p.n_objects);
 	CHECK(json_number(&j, 0, "object_bytes") == SIZE);
 	CHECK(json_number(&j, 0, "n_openers") == 1);

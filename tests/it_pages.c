@@ -277,6 +277,7 @@ it_server_profile(void)
 	harness_open_cache(plain, "k", 256, 0);
 	server = harness_cache(h, "k");
 	CHECK(harness_ask(h, PROTO_OP_CACHES, &request, &reply) == PROTO_STATUS_OK);
+	CHECK(server.cpu_partial >= 52 && reply.caches.cpu_partial == 0);
 	CHECK(server.order >= reply.caches.order && server.objects_per_slab >= reply.caches.objects_per_slab);
 	if (n_cpus < 2) {
 		skip("one CPU: the scale is 1");

@@ -13,6 +13,7 @@
 
 #include "server/audit.h"
 #include "server/session.h"
+#include "server/stash.h"
 #include "tests/steps_rig.h"
 
 enum { SMALL_BYTES = 256, SMALL_SLAB_OBJECTS = 16 };
@@ -72,6 +73,7 @@ it_slabd_never_has_an_object_twice(void)
 	o.min_partial = SLABC_KNOB_NONE;
 	o.barn_full = 2;
 	o.max_cached = RIG_CAPACITY * RIG_OBJECT_BYTES;
+	o.cpu_partial = 2 * RIG_CAPACITY;
 	bk = rig_open_with(b, &o);
 	actor_go(&owner);
 	actor_reached(&owner);
@@ -177,6 +179,35 @@ it_audit_waits_for_take_backs(void)
 	}
 	rig_judge("audits beside take-backs");
 	slabc_close(b);
+	rig_stop();
+}
+
+/* What is set aside for a client goes into its sheaf without list_lock, and the audit waits for that too. */
+void
+it_audit_waits_for_stashes(void)
+{
+	static const enum step steps[] = {STEP_GRANT_WRITTEN, STEP_GRANT_SIZED};
+	struct slabc_cache_options o = rig_cache_options(0);
+
+	o.cpu_partial = 4 * RIG_CAPACITY;
+	rig_start(1);
+	b = rig_open(rig.socket);
+	bk = rig_open_with(b, &o);
+	for (unsigned i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+		const struct stash *stash;
+
+		/* One refill sets aside what the next gets. */
+		free(prefilled(bk));
+		stash = stash_of(rig.arena->sessions[b->me], bk->v.cache);
+		NEED(stash && stash->size >= RIG_CAPACITY, "nothing is set aside");
+		rig_at(steps[i], 0, audit_beside);
+		free(prefilled(bk));
+		judge_beside(steps[i]);
+	}
+	rig_judge_ledger("audits beside a stash");
+	slabc_close(b);
+	rig_wait_ended(1);
+	rig_judge("all have gone");
 	rig_stop();
 }
 

@@ -48,8 +48,9 @@ enum {
 	CACHED_SHEAVES = 8,
 };
 
-/* Knobs: of most caches a worker's barn must hold what its load swings by; while it waits for slabd it names nothing. */
-static const uint32_t sheaf_capacity[GHOST_CACHES] = {252, 252, 1}, node_sheaves[GHOST_CACHES] = {16, 16, 0};
+/* Knobs: of most caches a worker's barn must hold what its load swings by; while it waits for slabd it names nothing.  Two have stashes. */
+static const uint32_t sheaf_capacity[GHOST_CACHES] = {252, 252, 1}, node_sheaves[GHOST_CACHES] = {16, 16, 0},
+		      cpu_partial[GHOST_CACHES] = {0, 500, 3};
 
 enum death_class { DEATH_CLOSING, DEATH_CLOSING_IN_SHEAF, DEATH_NAMED_IN_SHEAF, DEATH_OTHER, DEATH_NO_SESSION, DEATH_CLASSES };
 static const char *const class_names[DEATH_CLASSES] = {
@@ -560,6 +561,7 @@ view_open(struct storm *s)
 		ko.sheaf_capacity = sheaf_capacity[i];
 		ko.barn_full = node_sheaves[i] ? node_sheaves[i] : SLABC_KNOB_NONE;
 		ko.max_cached = CACHED_SHEAVES * sheaf_capacity[i] * s->setup.object_size[i];
+		ko.cpu_partial = cpu_partial[i];
 		if (i == GHOST_CHURN)
 			ko.min_partial = ko.max_order = SLABC_KNOB_NONE;
 		if (slabc_cache_open(c, s->setup.cache_name[i], s->setup.object_size[i], &ko, &k[i]) < 0)
@@ -679,7 +681,7 @@ check_end(struct storm *s)
 	for (uint32_t i = 0; i < GHOST_CACHES; i++)
 		limit += 2 * s->setup.object_size[i] *
 			 ((s->n_workers + 1) * (ghost_max_held(i) + s->n_workers * GHOST_RING_ROOM +
-						       (2 + 2 * CACHED_SHEAVES) * sheaf_capacity[i]) +
+						       (2 + 2 * CACHED_SHEAVES) * sheaf_capacity[i] + cpu_partial[i]) +
 				 node_sheaves[i] * sheaf_capacity[i]);
 	left = committed(s);
 	printf("memory: %llu KiB committed at most, %llu at the end, %llu allowed\n", (unsigned long long)s->max_committed / 1024,

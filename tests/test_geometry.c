@@ -221,6 +221,21 @@ test_min_partial(void)
 	CU_ASSERT_EQUAL(geometry_min_partial(4096, 0, 0), 0);
 }
 
+/* Objects set aside for a CPU, by size; the slabs that they are taken to lie in are those that S1 names for kmalloc-512: 2 at order 3, 4 at 2. */
+static void
+test_cpu_partial(void)
+{
+	static const uint32_t golden[][2] = {{1, 120}, {64, 120}, {255, 120}, {256, 52}, {512, 52}, {1023, 52}, {1024, 24}, {4095, 24},
+		{4096, 6}, {32768, 6}};
+	static const uint32_t slabs[][3] = {{52, 64, 2}, {52, 32, 4}, {120, 64, 4}, {24, 4, 12}, {6, 1, 12}, {0, 64, 0}, {1, 4096, 1}};
+	size_t i;
+
+	for (i = 0; i < N_ELEMS(golden); i++)
+		CU_ASSERT_EQUAL(geometry_cpu_partial(golden[i][0]), golden[i][1]);
+	for (i = 0; i < N_ELEMS(slabs); i++)
+		CU_ASSERT_EQUAL(geometry_cpu_partial_slabs(slabs[i][0], slabs[i][1]), slabs[i][2]);
+}
+
 CU_pSuite
 test_geometry_suite(void)
 {
@@ -235,5 +250,6 @@ test_geometry_suite(void)
 	CU_ADD_TEST(suite, test_round_up_map);
 	CU_ADD_TEST(suite, test_explicit_request);
 	CU_ADD_TEST(suite, test_min_partial);
+	CU_ADD_TEST(suite, test_cpu_partial);
 	return suite;
 }

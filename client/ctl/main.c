@@ -27,6 +27,7 @@ static const struct show_view caches_view[] = {
 	{SHOW(caches, n_thread), "threads"},
 	{SHOW(caches, n_process_barn), "procbarns"},
 	{SHOW(caches, n_node_barn), "nodebarns"},
+	{SHOW(caches, n_stash), "stashes"},
 	{SHOW(caches, n_free), "free"},
 	{SHOW(caches, n_slabs), "slabs"},
 	{SHOW(caches, order), "order"},
@@ -34,6 +35,7 @@ static const struct show_view caches_view[] = {
 	{SHOW(caches, capacity), "capacity"},
 	{SHOW(caches, n_partial), "partial"},
 	{SHOW(caches, n_left), "left"},
+	{SHOW(caches, policy), "policy"},
 	{SHOW(caches, flags), "flags"},
 	{0, NULL},
 };
@@ -158,7 +160,7 @@ static const char help[] =
 	"  orphans reclaim  free orphans: those of --cache, of --client, or --older-than; one of these must be given\n"
 	"  shrink [CACHE]   give back what lies idle, of a cache or of all\n"
 	"  destroy CACHE    end a cache that nobody has open and nobody needs\n"
-	"  tune CACHE KNOB=VALUE...  change sheaf_capacity, barn_full, min_partial or max_cached; VALUE may be default, or none\n"
+	"  tune CACHE KNOB=VALUE...  change sheaf_capacity, barn_full, min_partial, max_cached, cpu_partial; VALUE may be default, or none\n"
 	"\n"
 	"Options:\n"
 	"  --socket=PATH    slabd's socket; default: $SLABD_SOCKET, else " SLABC_DEFAULT_SOCKET "\n"

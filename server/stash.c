@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/stash.h"
+
+#include <stdlib.h>
+
+#include "server/cache.h"
+#include "server/session.h"
+#include "shm/atomic.h"
+#include "shm/word.h"
+
+struct stash *
+stash_of(const struct session *session, uint32_t cache)
+{
+	/* order: STASH acquire - pairs with stash_new(): the stash is whole */
+	return atomic_read_acquire(&session->stashes[cache]);
+}
+
+/* Under list_lock, since the audit locks, and later unlocks, those that it finds. */
+static struct stash *
+stash_new(struct session *session, struct cache *cache)
+{
+	struct stash *stash = calloc(1, sizeof *stash);
+
+	if (!stash)
+		return NULL;
+	pthread_mutex_init(&stash->lock, NULL);
+	node_lock(&cache->nodes[0]);
+	/* order: STASH release - the stash is whole before it is found */
+	atomic_write_release(&session->stashes[cache->id], stash);
+	node_unlock(&cache->nodes[0]);
+	return stash;
+}
+
+struct stash *
+stash_get(struct session *session, struct cache *cache, struct node *node)
+{
+	struct stash *stash = stash_of(session, cache->id);
+
+	if (cache->cpu_partial == 0)
+		return NULL;
+	if (!stash)
+		stash = stash_new(session, cache);
+	if (!stash)
+		return NULL;
+	if (stash->room < cache->cpu_partial) {
+		uint32_t *place;
+
+		pthread_mutex_lock(&stash->lock);
+		place = realloc(stash->place, cache->cpu_partial * sizeof *place);
+		if (place) {
+			stash->place = place;
+			stash->room = cache->cpu_partial;
+		}
+		pthread_mutex_unlock(&stash->lock);
+		if (!place)
+			return NULL;
+	}
+	if (stash->node != node->index) {
+		stash_trim(session, cache, 0);
+		stash->node = node->index;
+	}
+	return stash;
+}
+
+uint32_t
+stash_take(struct stash *stash, uint32_t *places, uint32_t want)
+{
+	uint32_t n = want < stash->size ? want : stash->size;
+
+	for (uint32_t i = 0; i < n; i++)
+		places[i] = stash->place[stash->size - n + i];
+	atomic_write(&stash->size, stash->size - n);
+	return n;
+}
+
+void
+stash_restock(struct stash *stash, struct session *session, struct node *node)
+{
+	struct cache *cache = node->cache;
+
+	/* Half of them and one, as get_partial_node() does: it is the slabs that make a hold long. */
+	for (uint32_t i = 0; i <= cache->cpu_partial_slabs / 2 && stash->size < cache->cpu_partial && node->first_partial; i++) {
+		uint32_t n = node_take_slab(cache->arena, node, stash->place + stash->size, cache->cpu_partial - stash->size);
+
+		session->n_drawn[cache->id] += n;
+		atomic_write(&stash->size, stash->size + n);
+	}
+}
+
+/* Nobody names it: then it is the stash's still, and not some client's who wrote where it should not. */
+static bool
+is_unnamed(const struct cache *cache, uint32_t word)
+{
+	return cache->flags & LAYOUT_CACHE_NO_OWNER || !(atomic_read(&cache->arena->words[word]) & WORD_LOW_MASK);
+}
+
+void
+stash_trim(struct session *session, struct cache *cache, uint32_t max)
+{
+	struct stash *stash = stash_of(session, cache->id);
+	struct arena *arena = cache->arena;
+	struct node_discard discard = {0};
+	struct node *node;
+
+	if (!stash || stash->size <= max)
+		return;
+	node = &cache->nodes[stash->node];
+	node_lock(node);
+	while (stash->size > max) {
+		struct slab_object o;
+
+		atomic_write(&stash->size, stash->size - 1);
+		/* A client that names what it was not given can have made away with it. */
+		if (!slab_find(arena, cache, stash->place[stash->size], &o) || slab_get(arena, o.word) != SLAB_OUT ||
+			!is_unnamed(cache, o.word))
+			continue;
+		session->n_drawn[cache->id]--;
+		node_put_free(arena, node, o.slab, o.word, &discard);
+	}
+	node_unlock(node);
+	node_discard(arena, &discard);
+}
+
+void
+stash_forget(struct session *session, uint32_t cache)
+{
+	struct stash *stash = stash_of(session, cache);
+
+	if (!stash)
+		return;
+	session->stashes[cache] = NULL;
+	pthread_mutex_destroy(&stash->lock);
+	free(stash->place);
+	free(stash);
+}
