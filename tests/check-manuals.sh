@@ -94,6 +94,7 @@ of promised $header | sort -u >"$tmp/promised"
 of errors $pages_3 | sort -u | comm -23 "$tmp/promised" - >"$tmp/missing"
 [ -s "$tmp/missing" ] && fail "an errno of the header's that ERRORS has not: $(cat "$tmp/missing")"
 of members $header >"$tmp/members"
+# shellcheck disable=SC2046,SC2086
 for st in $(cut -d' ' -f1 "$tmp/members" | uniq); do
 	page=$(grep -l "^\.Vt \"struct $st\"\$" $(grep -l '^\.It Fa' $pages_3))
 	grep "^$st " "$tmp/members" | cut -d' ' -f2 >"$tmp/asked"
@@ -110,6 +111,40 @@ sed -n 's/.*Dv \(SLABC_[A-Z_]*\).*/\1/p' $pages_3 | sort -u | while read -r macr
 	grep -q "^$macro " "$tmp/macros" || echo "$macro"
 done >"$tmp/unknown"
 [ -s "$tmp/unknown" ] && fail "named, and not in the header: $(cat "$tmp/unknown")"
+
+# Numbers in prose: each is that of a source.
+n_numbers=0
+while IFS='|' read -r page phrase file name; do
+	n=$(sed -n "s/.*$name\\([0-9][0-9 <]*\\).*/\\1/p" "$file" | head -1)
+	# shellcheck disable=SC2004
+	n=$(echo $(($n)) | sed -e ':a' -e 's/\([0-9]\)\([0-9]\{3\}\)\(,\|$\)/\1,\2\3/' -e 'ta')
+	said=$(echo "$phrase" | sed "s/%/$n/")
+	grep -q -- "$said" "$man/man3/$page.3" || fail "$page(3) does not say \"$said\", as $file has it"
+	n_numbers=$((n_numbers + 1))
+done <<'END'
+slabc_open|name, at most % bytes|proto/ops.def|STR(arena, 
+slabc_open|at most % bytes are kept|proto/ops.def|STR(label, 
+slabc_open|^0 is %; |client/slabclient.c|DEFAULT_TIMEOUT_MS = 
+slabc_cache_open|^1 to % bytes|proto/ops.def|STR(name, 
+slabc_cache_open|more than % bytes|proto/ops.def|STR(name, 
+slabc_cache_open|power of two up to %\.|shm/layout.h|LAYOUT_PAGE_BYTES = 
+slabc_cache_open|keeps for a node, 1 to %;|server/cache.c|MAX_BARN_FULL = 
+slabc_cache_open|they are empty, 1 to %;|server/cache.c|MAX_MIN_PARTIAL = 
+slabc_cache_open|at least 2 to this power pages: up to %\.|shm/layout.h|LAYOUT_MAX_ORDER = 
+slabc_cache_open|at most 2 to this power pages: up to %;|shm/layout.h|LAYOUT_MAX_ORDER = 
+slabc_cache_open|wanted in a slab, up to %\.|shm/layout.h|LAYOUT_MAX_SLAB_OBJECTS = 
+slabc_cache_open|can have, %, or|proto/ops.def|UPTO(cache, 
+slabc_cache_open|process has % open|client/internal.h|CLIENT_MAX_HANDLES = 
+slabc_alloc|no room and % frees|client/internal.h|CLIENT_MAX_DEFERRED = 
+slabc_malloc|^Up to % bytes|client/sized.c|MAX_CLASS_BYTES = 
+slabc_malloc|power of two up to %\.|shm/layout.h|LAYOUT_PAGE_BYTES = 
+slabc_malloc|are there, %, or|proto/ops.def|UPTO(cache, 
+slabc_malloc|process has % open|client/internal.h|CLIENT_MAX_HANDLES = 
+slabc_ref_of|process has % caches open|client/internal.h|CLIENT_MAX_HANDLES = 
+slabc_publish|it can have, %\.|server/root.h|ROOT_MAX = 
+slabc_publish|^% calls of the session|server/watch.h|WATCH_MAX = 
+END
+[ $n_numbers -gt 0 ] || fail "no numbers compared"
 
 # The orders of shared memory.
 {
@@ -147,7 +182,7 @@ until "$slabctl" status >/dev/null 2>&1; do
 done
 for page in $pages_3; do
 	example=$tmp/examples/$(basename "$page").1.c
-	[ -e "$example" ] && grep -q '^main(void)' "$example" || fail "$(basename "$page") has no program in EXAMPLES"
+	grep -qs '^main(void)' "$example" || fail "$(basename "$page") has no program in EXAMPLES"
 done
 n_examples=0
 for example in "$tmp"/examples/*.c; do
