@@ -174,6 +174,12 @@ bench: all $(B)/tests/bench/bench
 bench-trade: all $(B)/tests/bench/bench
 	$(BENCH_ENV) tests/bench/trade.sh
 
+$(B)/tests/bench/control/control: $(B)/tests/bench/control/control.o $(B)/libslabclient.so
+	$(CC) $(LD_ALL) -o $@ $< -L$(B) -lslabclient -Wl,-rpath,'$$ORIGIN/../../..'
+
+bench-control: all $(B)/tests/bench/control/control
+	$(BENCH_ENV) CONTROL=$(B)/tests/bench/control/control tests/bench/control.sh
+
 # The main job: the pipeline example, built against a copy installed in the build folder.
 demo: all
 	$(MAKE) -s install PREFIX=$(CURDIR)/build/demo DESTDIR= >/dev/null
@@ -250,7 +256,7 @@ help:
 	@echo "make check-asan, check-tsan   unit and integration tests under sanitizers"
 	@echo "make check-mutants, check-model   each rule broken on purpose, in C and in the models (spin)"
 	@echo "make check-long   the kill storm ten times as long"
-	@echo "make bench        speed beside glibc and tcmalloc;  make bench-trade   speed against memory, table and plot"
+	@echo "make bench        speed beside glibc and tcmalloc;  make bench-trade   speed against memory, table and plot;  make bench-control   what a message costs"
 	@echo "make install, uninstall       PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)"
 	@echo "make format, clean, help"
 
@@ -259,5 +265,5 @@ clean:
 
 FORCE:
 
-.PHONY: all test-programs check check-asan check-tsan check-mutants check-model check-long bench bench-trade demo install uninstall format help clean FORCE
+.PHONY: all test-programs check check-asan check-tsan check-mutants check-model check-long bench bench-trade bench-control demo install uninstall format help clean FORCE
 .DELETE_ON_ERROR:

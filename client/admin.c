@@ -41,6 +41,7 @@ slabc_get_stats(struct slabc *c, struct slabc_stats *out)
 		.n_nested = reply.session_stats.n_nested,
 		.n_threads = reply.session_stats.n_threads,
 		.n_caches = reply.session_stats.n_caches,
+		.n_waits = reply.session_stats.n_waits,
 	};
 	/* A newer program's further fields are 0. */
 	if (size > sizeof(s))

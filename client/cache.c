@@ -18,8 +18,12 @@
 
 enum {
 	MAX_FULL = LAYOUT_MAX_SLOTS / 2,
+	MAX_LEND_ASK = 64,
 	REVOKED_TRIES = 20000, /* of 50 us: until slabd, should it die, is replaced */
 };
+
+/* A barn that grew shrinks, by half at a time, when no refill was wanted for so long. */
+#define KEEP_NS INT64_C(10000000000)
 
 static uint64_t indexes_used[CLIENT_MAX_HANDLES / 64]; /* library_lock */
 
@@ -120,7 +124,8 @@ ring(struct slabc_cache *k)
 	uint32_t n = atomic_add(&k->n_unrung, 1) + 1, ask = atomic_read(&k->ask);
 	union proto_request request = {.flush = {.cache = k->v.cache}};
 
-	if (n < CLIENT_BELL_SHEAVES && (uint64_t)n * atomic_read(&k->capacity) * k->v.object_bytes < CLIENT_BELL_BYTES)
+	if (n < CLIENT_BELL_SHEAVES && n < atomic_read(&k->max_full) / 2 &&
+		(uint64_t)n * atomic_read(&k->capacity) * k->v.object_bytes < CLIENT_BELL_BYTES)
 		return;
 	request.flush.n_sheaves = atomic_swap(&k->n_unrung, 0);
 	if (request.flush.n_sheaves == 0)
@@ -192,24 +197,58 @@ refill_request(const struct slabc_cache *k, uint32_t n_sheaves, uint32_t capacit
 	return request;
 }
 
-/* What was given back is wanted again: the program allocates and frees more at a time than was kept. */
+/*
+ * What was given back is wanted again: the program allocates and frees more at a time than was kept.  And what was not wanted for long is
+ * forgotten.
+ */
 static void
 note_regret(struct slabc_cache *k)
 {
-	uint32_t keep = atomic_read(&k->keep), max_full = atomic_read(&k->max_full);
+	uint32_t keep = atomic_read(&k->keep), max_full = atomic_read(&k->max_full), least = default_keep(k);
+	int64_t now = session_now_ns();
 
-	if (atomic_read(&k->has_flushed) == 0)
-		return;
+	if (now - atomic_read(&k->asked_ns) > KEEP_NS)
+		keep = keep / 2 > least ? keep / 2 : least;
+	atomic_write(&k->asked_ns, now);
+	if (atomic_read(&k->has_flushed) != 0)
+		keep = keep < max_full / 2 ? keep * 2 : max_full;
 	atomic_write(&k->has_flushed, 0);
-	atomic_write(&k->keep, keep < max_full / 2 ? keep * 2 : max_full);
+	atomic_write(&k->keep, keep);
+}
+
+/* Each refill asks for twice as much as the one before it; ring() halves that. */
+static void
+ask_more(struct slabc_cache *k, uint32_t ask)
+{
+	uint32_t max_ask = atomic_read(&k->max_ask);
+
+	count_one(&k->shown->n_refills);
+	atomic_write(&k->ask, ask * 2 < max_ask ? ask * 2 : max_ask);
+}
+
+void
+cache_ask_ahead(struct slabc_cache *k)
+{
+	uint32_t ask = atomic_read(&k->ask);
+	union proto_request request;
+
+	if (ask < CLIENT_MIN_AHEAD || k->is_single || barn_count(atomic_read(&k->shown->full)) > atomic_read(&k->shown->n_granted) / 2 ||
+		atomic_swap(&k->shown->is_refilling, 1))
+		return;
+	request = refill_request(k, ask, 0);
+	note_regret(k);
+	if (session_post(k->c, PROTO_OP_REFILL, &request))
+		ask_more(k, ask);
+	else
+		atomic_write(&k->shown->is_refilling, 0);
 }
 
 int
 cache_refill(struct slabc_cache *k, int64_t deadline)
 {
-	uint32_t ask = k->is_single ? 1 : atomic_read(&k->ask);
+	/* What is on its way is there first: it only has to be waited for. */
+	uint32_t ask = k->is_single || atomic_read(&k->shown->is_refilling) ? 1 : atomic_read(&k->ask);
 	union proto_request request = refill_request(k, ask, 0);
-	uint32_t max_ask;
 	union proto_reply reply;
 	int r;
 
@@ -222,9 +261,8 @@ cache_refill(struct slabc_cache *k, int64_t deadline)
 		return r;
 	if (reply.refill.n_sheaves == 0)
 		return error_set(ENOMEM, "slabd has no object of cache '%s' to give, and says no more", k->name);
-	count_one(&k->shown->n_refills);
-	max_ask = atomic_read(&k->max_ask);
-	atomic_write(&k->ask, ask * 2 < max_ask ? ask * 2 : max_ask);
+	count_one(&k->shown->n_waits);
+	ask_more(k, atomic_read(&k->ask));
 	return 0;
 }
 
@@ -237,7 +275,7 @@ cache_lend(struct slabc_cache *k, int64_t deadline)
 
 	cache_learn(k);
 	request.refill.n_empty = ask;
-	atomic_write(&k->lend_ask, ask * 2 < CLIENT_MAX_ASK ? ask * 2 : CLIENT_MAX_ASK);
+	atomic_write(&k->lend_ask, ask * 2 < MAX_LEND_ASK ? ask * 2 : MAX_LEND_ASK);
 	return session_call(k->c, PROTO_OP_REFILL, &request, &reply, deadline);
 }
 

@@ -39,9 +39,11 @@ enum {
 	CLIENT_MAX_THREADS = 65536,
 	CLIENT_MAX_DEFERRED = 64, /* frees that a thread's signal handlers may put off */
 	CLIENT_PORTION = 64,      /* objects that bulk calls treat at once */
-	CLIENT_MAX_ASK = 64,      /* sheaves of a refill */
-	CLIENT_BELL_SHEAVES = 16, /* sheaves given back between two doorbells */
-	CLIENT_BELL_BYTES = 256 * 1024,
+	CLIENT_MAX_ASK = 512,     /* sheaves of a refill */
+	CLIENT_MIN_AHEAD = 8,     /* a refill that asks for so many is made before the barn is empty */
+	/* Given back between two doorbells, at most half of what the cache's clients may keep.  slabd looks before it carves, rung for or not. */
+	CLIENT_BELL_SHEAVES = 1024,
+	CLIENT_BELL_BYTES = 4 * 1024 * 1024,
 	CLIENT_KEEP_BYTES = 1024 * 1024, /* in a process barn, before the program shows that it wants more */
 	CLIENT_MIN_EMPTY = 64, /* empty sheaves that a process barn keeps at any rate */
 	CLIENT_N_CLASSES = 13, /* of sizes: 8, 16, 32, 64, 96, 128, 192, 256, 512 .. 8192 bytes */
@@ -116,6 +118,7 @@ struct slabc_cache {
 	/* Sheaves with objects that the process barn keeps now: doubled, up to max_full, when a refill follows a flush. Any thread. */
 	uint32_t keep;
 	uint32_t has_flushed; /* since the last refill */
+	int64_t asked_ns;     /* when that was */
 	uint32_t lend_ask; /* the same for empty ones */
 	uint32_t n_unrung;
 	char name[48];
@@ -188,8 +191,8 @@ int session_connect(struct slabc *c, const char *path, int64_t deadline);
 int session_call(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int64_t deadline);
 int session_call_fds(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int *fds,
 	unsigned *n_fdsp, int64_t deadline);
-/* Sends what wants no reply; what cannot go at once is not sent. */
-void session_post(struct slabc *c, enum proto_op op, const union proto_request *request);
+/* Sends what wants no reply; what cannot go at once is not sent: false. */
+bool session_post(struct slabc *c, enum proto_op op, const union proto_request *request);
 /* A refill that is not waited for.  0: look into the process barn, one has come; -EAGAIN: on its way; or what came of the last one. */
 int session_refill_nowait(struct slabc *c, const union proto_request *request);
 
@@ -247,6 +250,8 @@ int32_t sheaf_look(struct sheaf *s);
 void handle_free(struct slabc_cache *k);
 /* Gets objects into the process barn. */
 int cache_refill(struct slabc_cache *k, int64_t deadline);
+/* As cache_refill(), without waiting, when the barn runs low and refills have followed each other: so that a steady thread never waits. */
+void cache_ask_ahead(struct slabc_cache *k);
 /* Gets an empty sheaf into the process barn. */
 int cache_lend(struct slabc_cache *k, int64_t deadline);
 /* A sheaf with n objects, for the application; in a cache of runs with one, of n_pages. */

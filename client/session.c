@@ -282,11 +282,10 @@ session_ask(struct slabc *c, enum proto_op op, const union proto_request *reques
 	return r;
 }
 
-void
+bool
 session_post(struct slabc *c, enum proto_op op, const union proto_request *request)
 {
-	if (!atomic_read(&c->is_dead))
-		send_request(c, op, 0, request, false, 0);
+	return !atomic_read(&c->is_dead) && send_request(c, op, 0, request, false, 0) == 0;
 }
 
 int

@@ -200,8 +200,9 @@ struct slabc_stats {
 	uint64_t bytes_held, bytes_idle;       /* of this session: in objects it holds, in its sheaves */
 	uint64_t n_refills, n_flushes, n_foreign_frees, n_bad_frees, n_dropped, n_nested; /* of this session, since it began */
 	uint32_t n_threads, n_caches;          /* of this session */
+	uint64_t n_waits;                      /* of n_refills, those that a thread waited for */
 };
-#define SLABC_STATS_INIT {sizeof(struct slabc_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define SLABC_STATS_INIT {sizeof(struct slabc_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 SLABC_API int slabc_get_stats(struct slabc *c, struct slabc_stats *out);
 
 /* The id slabctl shows: slot and life of this session. */

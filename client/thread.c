@@ -173,6 +173,7 @@ thread_fetch(struct slabc_cache *k, struct thread_block *tb, uint32_t *n_dropped
 		if (slot != CLIENT_NO_SLOT) {
 			count_one(&k->shown->n_barn_gets);
 			put_main(k, tb, slot, s, true);
+			cache_ask_ahead(k);
 			return 0;
 		}
 		r = check_deadline(k, deadlinep);

@@ -52,6 +52,7 @@ struct cache {
 	uint64_t n_openers;   /* atomic: sessions that have it open */
 	/* What sessions that have ended had counted; atomic. */
 	uint64_t n_dead_refills;
+	uint64_t n_dead_waits;
 	uint64_t n_dead_flushes;
 	uint64_t n_dead_foreign_frees;
 	/* In a cache without owner words: objects lent to sessions that have ended, less those taken back from them; atomic. */

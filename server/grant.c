@@ -9,7 +9,7 @@
 #include "shm/barn.h"
 
 /* Fresh objects a refill may carve: this share of what the cache has, but so many sheaves at least (speed-notes.md, 4.2). */
-enum { CARVE_SHARE = 64, CARVE_MIN_SHEAVES = 2, MAX_SHEAVES = 256 };
+enum { CARVE_SHARE = 64, CARVE_MIN_SHEAVES = 2, MAX_SHEAVES = 512 };
 
 /* Compare-and-swaps on one word that may be lost to a client that does not stop writing it. */
 enum { MAX_LOST = 64 };

@@ -245,6 +245,12 @@ request_refill(struct request *q)
 	if (status != PROTO_STATUS_OK)
 		return status;
 	r = grant_refill(q->conn->session, cache, &wish, &grant, q->why, sizeof q->why);
+	if (in->n_sheaves && !in->capacity) {
+		struct layout_session_cache *shown = session_cache(q->conn->session, cache->id);
+
+		atomic_write(&shown->n_granted, r < 0 ? 0 : grant.n_sheaves);
+		atomic_write(&shown->is_refilling, 0);
+	}
 	end_work(q);
 	if (r < 0)
 		return request_status_of(r);

@@ -231,6 +231,7 @@ keep_counts(struct session *session, struct cache *cache)
 		return;
 	c = session_cache(session, cache->id);
 	atomic_add(&cache->n_dead_refills, c->n_refills);
+	atomic_add(&cache->n_dead_waits, c->n_waits);
 	atomic_add(&cache->n_dead_flushes, c->n_flushes);
 	atomic_add(&cache->n_dead_foreign_frees, c->n_foreign_frees);
 	if (cache->flags & LAYOUT_CACHE_NO_OWNER)

@@ -118,6 +118,7 @@ add_session(const struct session *session, uint32_t cache, struct proto_caches_r
 		return;
 	c = session_cache(session, cache);
 	reply->n_refills += atomic_read(&c->n_refills);
+	reply->n_waits += atomic_read(&c->n_waits);
 	reply->n_flushes += atomic_read(&c->n_flushes);
 	reply->n_foreign_frees += atomic_read(&c->n_foreign_frees);
 	/* order: SLOTS acquire - pairs with session_slot_lend() */
@@ -198,6 +199,7 @@ stats_cache(struct arena *arena, uint32_t after, struct proto_caches_reply *repl
 		add_session(s, k->id, reply);
 	/* Clients that have ended took their counters with them. */
 	reply->n_refills += atomic_read(&k->n_dead_refills);
+	reply->n_waits += atomic_read(&k->n_dead_waits);
 	reply->n_flushes += atomic_read(&k->n_dead_flushes);
 	reply->n_foreign_frees += atomic_read(&k->n_dead_foreign_frees);
 	reply->n_out = reply->n_objects - reply->n_free - reply->n_node_barn;
@@ -243,6 +245,7 @@ static void
 add_counters(const struct layout_session_cache *c, struct proto_clients_reply *reply)
 {
 	reply->n_refills += atomic_read(&c->n_refills);
+	reply->n_waits += atomic_read(&c->n_waits);
 	reply->n_flushes += atomic_read(&c->n_flushes);
 	reply->n_foreign_frees += atomic_read(&c->n_foreign_frees);
 	reply->n_double_frees += atomic_read(&c->n_double_frees);
@@ -350,6 +353,7 @@ stats_session(struct session *session, struct proto_session_stats_reply *reply)
 		.bytes_held = client.bytes_held,
 		.bytes_idle = client.bytes_idle,
 		.n_refills = client.n_refills,
+		.n_waits = client.n_waits,
 		.n_flushes = client.n_flushes,
 		.n_foreign_frees = client.n_foreign_frees,
 		.n_bad_frees = client.n_double_frees + client.n_wild_frees + client.n_misaligned_frees + client.n_refused_frees,

@@ -26,6 +26,8 @@ CU_pSuite it_pages_suite(void);
 CU_pSuite it_sized_suite(void);
 CU_pSuite it_flags_suite(void);
 CU_pSuite it_ctl_suite(void);
+CU_pSuite it_refill_suite(void);
+CU_pSuite it_threads_suite(void);
 
 static const struct {
 	const char *name;
@@ -49,6 +51,8 @@ static const struct {
 	{"sized", it_sized_suite},
 	{"flags", it_flags_suite},
 	{"ctl", it_ctl_suite},
+	{"refill", it_refill_suite},
+	{"threads", it_threads_suite},
 };
 
 static int
