@@ -85,7 +85,7 @@ FILENAME ~ /\.[ch]$/ {
 		member($0)
 	} else if (/^\tLAYOUT_[A-Z0-9_]+ = /) {
 		constant($1, $0)
-	} else if (/^#define (LAYOUT|WORD)_[A-Z_]+ /) {
+	} else if (/^#define (LAYOUT|SHEAF|WORD)_[A-Z_]+ /) {
 		constant($2, $0)
 	} else if (/^enum \{ SHEAF_/) {
 		n = split($0, part, "[{,}]")
