@@ -82,17 +82,6 @@ $(B)/layout_hash.c: $(B)/layout_hash_gen.c
 $(B)/layout_hash.o: $(B)/layout_hash.c
 	$(CC) $(C_ALL) -c -o $@ $<
 
-# The two pages that say what others must agree on: from templates, and from the sources that say it.
-$(B)/slab-protocol.7: proto/mdoc.awk proto/proto.h proto/ops.def proto/slab-protocol.7.in
-	@mkdir -p $(@D)
-	awk -f proto/mdoc.awk proto/proto.h proto/ops.def proto/slab-protocol.7.in >$@
-
-LAYOUT_PAGE_SRC = shm/layout.h shm/word.h shm/sheaf.h client/ref.c shm/slab-layout.7.in
-$(B)/slab-layout.7: shm/mdoc.awk $(LAYOUT_PAGE_SRC)
-	@mkdir -p $(@D)
-	awk -f shm/mdoc.awk $(LAYOUT_PAGE_SRC) >$(B)/slab_layout_gen.c
-	$(CC) -std=gnu11 -I. -o $(B)/slab_layout_gen $(B)/slab_layout_gen.c && $(B)/slab_layout_gen >$@
-
 # The client hides everything that its header does not declare.
 $(CLIENT_OBJ) $(PROTO_OBJ): C_EXTRA += -fvisibility=hidden
 
@@ -229,6 +218,17 @@ $(B)/libslabclient.pc: client/libslabclient.pc.in FORCE
 $(B)/slabd.service: systemd/slabd.service.in FORCE
 	@mkdir -p $(@D)
 	sed -e 's|@SBINDIR@|$(SBINDIR)|g' -e 's|@SYSCONFDIR@|$(SYSCONFDIR)|g' $< >$@
+
+# The two pages that say what others must agree on: from templates, and from the sources that say it.
+$(B)/slab-protocol.7: proto/mdoc.awk proto/proto.h proto/ops.def proto/slab-protocol.7.in
+	@mkdir -p $(@D)
+	awk -f proto/mdoc.awk proto/proto.h proto/ops.def proto/slab-protocol.7.in >$@
+
+LAYOUT_PAGE_SRC = shm/layout.h shm/word.h shm/sheaf.h client/ref.c shm/slab-layout.7.in
+$(B)/slab-layout.7: shm/mdoc.awk $(LAYOUT_PAGE_SRC)
+	@mkdir -p $(@D)
+	awk -f shm/mdoc.awk $(LAYOUT_PAGE_SRC) >$(B)/slab_layout_gen.c
+	$(CC) -std=gnu11 -I. -o $(B)/slab_layout_gen $(B)/slab_layout_gen.c && $(B)/slab_layout_gen >$@
 
 install: all $(B)/libslabclient.pc $(B)/slabd.service $(B)/slab-layout.7 $(B)/slab-protocol.7
 	echo "$$INSTALL_LIST" | while read -r file dir mode name keep; do \
