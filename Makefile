@@ -176,7 +176,7 @@ demo: all
 	SLABD=build/demo/sbin/slabd SLABCTL=build/demo/bin/slabctl PIPELINE=build/demo/examples/pipeline examples/demo.sh
 
 # Installation: one list, "file folder mode [name [keep]]", for both ways. What is to be kept is the administrator's once it is there: it is not written
-# over, and goes only if it is as it came.
+# over, and goes only if it is as it came.  A page's further names, those in its NAME section, are links to it.
 
 define INSTALL_LIST
 $(B)/slabd $(SBINDIR) 755
@@ -190,12 +190,25 @@ systemd/slabd.socket $(SYSTEMDDIR) 644
 systemd/slabd.sysusers $(SYSUSERSDIR) 644 slabd.conf
 systemd/slabd.tmpfiles $(TMPFILESDIR) 644 slabd.conf
 client/slabctl.1 $(MANDIR)/man1 644
+client/libslabclient.3 $(MANDIR)/man3 644
+client/slabc_alloc.3 $(MANDIR)/man3 644
+client/slabc_cache_open.3 $(MANDIR)/man3 644
+client/slabc_get_stats.3 $(MANDIR)/man3 644
+client/slabc_malloc.3 $(MANDIR)/man3 644
+client/slabc_next_orphan.3 $(MANDIR)/man3 644
+client/slabc_open.3 $(MANDIR)/man3 644
+client/slabc_prefill.3 $(MANDIR)/man3 644
+client/slabc_publish.3 $(MANDIR)/man3 644
+client/slabc_ref_of.3 $(MANDIR)/man3 644
 server/slabd.conf.5 $(MANDIR)/man5 644
+$(B)/slab-layout.7 $(MANDIR)/man7 644
+$(B)/slab-protocol.7 $(MANDIR)/man7 644
 server/slabd.8 $(MANDIR)/man8 644
 systemd/slabd.conf $(SYSCONFDIR)/slabd 644 slabd.conf keep
 endef
 export INSTALL_LIST
 INSTALL_LINKS = libslabclient.so.$(SOVERSION) libslabclient.so
+OTHER_NAMES = sed -n '/^\.Sh NAME/,/^\.Nd/s/^\.Nm \([a-z_]*\).*/\1.3/p' "$$file" | grep -vx "$${file\#\#*/}"
 
 # Made anew each time: they depend on PREFIX.
 $(B)/libslabclient.pc: client/libslabclient.pc.in FORCE
@@ -206,18 +219,31 @@ $(B)/slabd.service: systemd/slabd.service.in FORCE
 	@mkdir -p $(@D)
 	sed -e 's|@SBINDIR@|$(SBINDIR)|g' -e 's|@SYSCONFDIR@|$(SYSCONFDIR)|g' $< >$@
 
-install: all $(B)/libslabclient.pc $(B)/slabd.service
+# The two pages that say what others must agree on: from templates, and from the sources that say it.
+$(B)/slab-protocol.7: proto/mdoc.awk proto/proto.h proto/ops.def proto/slab-protocol.7.in
+	@mkdir -p $(@D)
+	awk -f proto/mdoc.awk proto/proto.h proto/ops.def proto/slab-protocol.7.in >$@
+
+LAYOUT_PAGE_SRC = shm/layout.h shm/word.h shm/sheaf.h client/ref.c shm/slab-layout.7.in
+$(B)/slab-layout.7: shm/mdoc.awk $(LAYOUT_PAGE_SRC)
+	@mkdir -p $(@D)
+	awk -f shm/mdoc.awk $(LAYOUT_PAGE_SRC) >$(B)/slab_layout_gen.c
+	$(CC) -std=gnu11 -I. -o $(B)/slab_layout_gen $(B)/slab_layout_gen.c && $(B)/slab_layout_gen >$@
+
+install: all $(B)/libslabclient.pc $(B)/slabd.service $(B)/slab-layout.7 $(B)/slab-protocol.7
 	echo "$$INSTALL_LIST" | while read -r file dir mode name keep; do \
 		to="$(DESTDIR)$$dir/$${name:-$$(basename "$$file")}"; \
 		[ -n "$$keep" ] && [ -e "$$to" ] && continue; \
-		install -D -m "$$mode" "$$file" "$$to" || exit 1; done
+		install -D -m "$$mode" "$$file" "$$to" || exit 1; \
+		case $$file in *.3) for l in $$($(OTHER_NAMES)); do ln -sf "$${file##*/}" "$(DESTDIR)$$dir/$$l" || exit 1; done; esac; done
 	for l in $(INSTALL_LINKS); do ln -sf libslabclient.so.$(VERSION) "$(DESTDIR)$(LIBDIR)/$$l"; done
 
 uninstall:
 	echo "$$INSTALL_LIST" | while read -r file dir mode name keep; do \
 		to="$(DESTDIR)$$dir/$${name:-$$(basename "$$file")}"; \
 		[ -n "$$keep" ] && ! cmp -s "$$file" "$$to" && continue; \
-		rm -f "$$to"; done
+		rm -f "$$to"; \
+		case $$file in *.3) for l in $$($(OTHER_NAMES)); do rm -f "$(DESTDIR)$$dir/$$l"; done; esac; done
 	for l in $(INSTALL_LINKS); do rm -f "$(DESTDIR)$(LIBDIR)/$$l"; done
 
 format:
