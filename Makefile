@@ -37,8 +37,8 @@ CLIENT_LIBS = $(shell pkg-config --libs msgpack)
 
 SHM_SRC = shm/barn.c shm/segment.c
 PROTO_SRC = proto/codec.c proto/channel.c
-SERVER_SRC = server/access.c server/arena.c server/audit.c server/bitset.c server/cache.c server/config.c server/conn.c server/geometry.c server/grant.c \
-	server/ladder.c server/listener.c server/log.c server/node.c server/orphan.c server/pages.c server/profile.c server/reaper.c server/ref.c server/request.c server/request_admin.c server/request_root.c server/retire.c server/root.c server/request_access.c server/session.c server/slab.c server/stash.c \
+SERVER_SRC = server/access.c server/adopt.c server/arena.c server/audit.c server/bitset.c server/cache.c server/config.c server/conn.c server/geometry.c server/grant.c \
+	server/ladder.c server/ledger.c server/listener.c server/log.c server/node.c server/orphan.c server/pages.c server/profile.c server/reaper.c server/ref.c server/request.c server/request_admin.c server/request_root.c server/retire.c server/root.c server/request_access.c server/session.c server/slab.c server/stash.c server/store.c \
 	server/slabd.c server/stats.c server/topology.c server/watch.c server/words.c
 CLIENT_SRC = client/admin.c client/block.c client/bulk.c client/cache.c client/free.c client/mapping.c client/orphan.c client/ref.c client/root.c client/session.c client/sized.c client/slabclient.c client/thread.c
 CTL_SRC = client/ctl/ask.c client/ctl/command.c client/ctl/main.c client/ctl/show.c client/ctl/table.c
@@ -46,16 +46,20 @@ CTL_SRC = client/ctl/ask.c client/ctl/command.c client/ctl/main.c client/ctl/sho
 obj = $(patsubst %.c,$(B)/%.o,$(1))
 SHM_OBJ = $(call obj,$(SHM_SRC)) $(B)/layout_hash.o
 PROTO_OBJ = $(call obj,$(PROTO_SRC))
-SERVER_OBJ = $(call obj,$(SERVER_SRC))
+SERVER_OBJ = $(call obj,$(SERVER_SRC)) $(B)/ledger_hash.o
 CLIENT_OBJ = $(call obj,$(CLIENT_SRC))
 CTL_OBJ = $(call obj,$(CTL_SRC))
 
 LIB = $(B)/libslabclient.so.$(VERSION)
 
-all: $(B)/slabd $(B)/slabctl $(B)/libslabclient.so $(B)/libslabclient.a
+all: $(B)/slabd $(B)/slabd-keeper $(B)/slabctl $(B)/libslabclient.so $(B)/libslabclient.a
 
 $(B)/slabd: $(B)/server/main.o $(SERVER_OBJ) $(PROTO_OBJ) $(SHM_OBJ)
 	$(CC) $(LD_ALL) -o $@ $^ $(SERVER_LIBS)
+
+# libc only.
+$(B)/slabd-keeper: $(B)/server/keeper.o
+	$(CC) $(LD_ALL) -o $@ $^
 
 $(LIB): $(CLIENT_OBJ) $(PROTO_OBJ) $(SHM_OBJ) client/libslabclient.map
 	$(CC) $(LD_ALL) -shared -Wl,-soname,libslabclient.so.$(SOVERSION) -Wl,--version-script=client/libslabclient.map -Wl,-z,defs -Wl,-z,nodelete \
@@ -80,6 +84,17 @@ $(B)/layout_hash.c: $(B)/layout_hash_gen.c
 	$(CC) -std=gnu11 -I. $(filter -D%,$(C_EXTRA)) -o $(B)/layout_hash_gen $< && $(B)/layout_hash_gen >$@
 
 $(B)/layout_hash.o: $(B)/layout_hash.c
+	$(CC) $(C_ALL) -c -o $@ $<
+
+# The same of slabd's ledger.
+$(B)/ledger_hash_gen.c: tests/layout_hash.awk server/ledger.h server/slab.h
+	@mkdir -p $(@D)
+	awk -v name=ledger_hash -f tests/layout_hash.awk server/ledger.h server/slab.h >$@
+
+$(B)/ledger_hash.c: $(B)/ledger_hash_gen.c shm/layout.h server/root.h
+	$(CC) -std=gnu11 -I. $(filter -D%,$(C_EXTRA)) -o $(B)/ledger_hash_gen $< && $(B)/ledger_hash_gen >$@
+
+$(B)/ledger_hash.o: $(B)/ledger_hash.c
 	$(CC) $(C_ALL) -c -o $@ $<
 
 # The client hides everything that its header does not declare.
@@ -180,6 +195,7 @@ demo: all
 
 define INSTALL_LIST
 $(B)/slabd $(SBINDIR) 755
+$(B)/slabd-keeper $(SBINDIR) 755
 $(B)/slabctl $(BINDIR) 755
 $(LIB) $(LIBDIR) 755
 $(B)/libslabclient.a $(LIBDIR) 644
@@ -203,6 +219,7 @@ client/slabc_ref_of.3 $(MANDIR)/man3 644
 server/slabd.conf.5 $(MANDIR)/man5 644
 $(B)/slab-layout.7 $(MANDIR)/man7 644
 $(B)/slab-protocol.7 $(MANDIR)/man7 644
+server/slabd-keeper.8 $(MANDIR)/man8 644
 server/slabd.8 $(MANDIR)/man8 644
 systemd/slabd.conf $(SYSCONFDIR)/slabd 644 slabd.conf keep
 endef

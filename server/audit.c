@@ -34,6 +34,8 @@ struct run {
 	uint8_t *seen;
 	uint64_t n_words;
 	uint64_t last_look_ns; /* at the suspects' words */
+	bool takes_back;       /* what is lost */
+	struct node_discard discard;
 	bool is_broken;        /* two looks lay too far apart: nothing that turns on generations can be said in this round */
 };
 
@@ -250,6 +252,8 @@ judge(struct run *run, const struct suspect *s)
 		audit->n_lost++;
 		if (!audit->first_lost)
 			audit->first_lost = place_of(run, s);
+		if (run->takes_back)
+			node_put_free(run->arena, &run->cache->nodes[run->arena->slabs[s->slab].node], s->slab, s->word, &run->discard);
 		return true;
 	}
 	if (is_unowned)
@@ -277,10 +281,28 @@ one_round(struct run *run)
 	run->audit->n_rounds++;
 }
 
-static int
-audit_cache(struct arena *arena, struct cache *cache, struct audit *audit)
+/* What the first round, of all objects, left is looked at again in portions so small that their words can be watched meanwhile. */
+static void
+more_rounds(struct run *run)
 {
-	struct run run = {.arena = arena, .cache = cache, .audit = audit};
+	struct suspect *all = run->suspects;
+	uint32_t n_all = run->n_suspects, n_undecided = 0;
+
+	for (uint32_t i = 0; i < n_all; i += MAX_WATCHED) {
+		run->suspects = all + i;
+		run->n_suspects = n_all - i < MAX_WATCHED ? n_all - i : MAX_WATCHED;
+		for (int round = 1; run->n_suspects && round < MAX_ROUNDS; round++)
+			one_round(run);
+		n_undecided += run->n_suspects;
+	}
+	run->suspects = all;
+	run->n_suspects = n_undecided;
+}
+
+static int
+audit_cache(struct arena *arena, struct cache *cache, bool takes_back, struct audit *audit)
+{
+	struct run run = {.arena = arena, .cache = cache, .audit = audit, .takes_back = takes_back};
 	struct words_counters words;
 	int r;
 
@@ -293,9 +315,12 @@ audit_cache(struct arena *arena, struct cache *cache, struct audit *audit)
 		return -ENOMEM;
 	lock_all(cache);
 	r = list_objects(&run);
-	for (int i = 0; r == 0 && run.n_suspects && i < MAX_ROUNDS; i++)
+	if (r == 0 && run.n_suspects)
 		one_round(&run);
+	if (r == 0)
+		more_rounds(&run);
 	unlock_all(cache);
+	node_discard(arena, &run.discard);
 	audit->n_undecided += run.n_suspects;
 	free(run.seen);
 	free(run.suspects);
@@ -314,7 +339,18 @@ audit_run(struct arena *arena, uint32_t id, struct audit *audit)
 	if (id && !cache)
 		r = -ENOENT;
 	for (; cache && r == 0; cache = id ? NULL : arena_cache_after(arena, cache->id))
-		r = audit_cache(arena, cache, audit);
+		r = audit_cache(arena, cache, false, audit);
 	pthread_rwlock_unlock(&arena->sessions_lock);
+	return r;
+}
+
+int
+audit_take_back(struct arena *arena, struct audit *audit)
+{
+	int r = 0;
+
+	*audit = (struct audit){0};
+	for (struct cache *cache = arena_cache_after(arena, 0); cache && r == 0; cache = arena_cache_after(arena, cache->id))
+		r = audit_cache(arena, cache, true, audit);
 	return r;
 }

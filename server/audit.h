@@ -33,6 +33,12 @@ struct audit {
 	uint64_t first_doubled;
 };
 
+/*
+ * For who adopts the arena, before anything is granted or taken back in it: what is lost is FREE afterwards. 0, or -ENOMEM.  The n_lost of audit are those
+ * that were taken back; what is undecided stays as it is.
+ */
+int audit_take_back(struct arena *arena, struct audit *audit);
+
 /* id 0: all caches of the arena, added up.  -ENOENT, -ENOMEM.  Takes sessions_lock for reading. */
 int audit_run(struct arena *arena, uint32_t id, struct audit *audit);
 

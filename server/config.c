@@ -499,6 +499,7 @@ static const struct option options[] = {
 	{"page-kind", required_argument, NULL, 'p'},
 	{"threads", required_argument, NULL, 't'},
 	{"profile", required_argument, NULL, 'f'},
+	{"start-empty", no_argument, NULL, 'e'},
 	{"help", no_argument, NULL, 'h'},
 	{"version", no_argument, NULL, 'V'},
 	{0},
@@ -547,6 +548,8 @@ parse_options(struct config *config, int argc, char **argv, int pass, char *why,
 		}
 		if (c == 'C')
 			is_check = true;
+		else if (c == 'e')
+			config->options.starts_empty = true;
 		else if (c == 'c')
 			r = pass == 0 ? read_file(config, optarg, why, why_size) : 0;
 		else

@@ -4,7 +4,7 @@
  *
  *   socket's end, process dead (pidfd)                    -> reaped
  *   socket's end or BYE, session segment no longer mapped -> reaped (exec, slabc_close)
- *   socket's end, segment still mapped                    -> DETACHED: watched until one of the two above holds
+ *   socket's end, segment still mapped                    -> DETACHED: watched until one of the two above holds, or its client takes it up again
  *
  * Death is what the kernel says, never a timer (I5): the timer of a detached session only asks again.
  * Everything here runs in the connection's loop.
@@ -47,6 +47,15 @@ struct conn {
 
 /* Takes the descriptor over, also on failure. */
 void conn_new(struct loop *loop, int fd);
+
+/* A session that a dead slabd left, whose process lives: DETACHED. pidfd is taken over.  0, or -ENOMEM. */
+int conn_adopt(struct loop *loop, struct session *session, int pidfd);
+
+/*
+ * A connection that says it is the same process's, and wants a DETACHED session of this loop back: it becomes the session's, if token and process are
+ * right, or is told what is wrong.
+ */
+void conn_resume(struct loop *loop, const struct loop_message *message);
 
 /* At the end of the loop: the session is left as it is. */
 void conn_free(struct conn *conn);

@@ -16,6 +16,7 @@ static const char help[] = "usage: slabd [OPTION]...\n"
 			   "  --check-config           only say whether the settings are right: exit status 0 or 1\n"
 			   "  --socket=PATH            where clients connect (default /run/slabd/slabd.sock; systemd may pass a socket)\n"
 			   "  --threads=N              event loops (default 1)\n"
+			   "  --start-empty            give up what a dead slabd left with systemd or slabd-keeper, instead of adopting it\n"
 			   "  --help, --version\n"
 			   "\n"
 			   "Of the default arena:\n"
@@ -24,6 +25,9 @@ static const char help[] = "usage: slabd [OPTION]...\n"
 			   "  --page-kind=LADDER       kinds of page, best first: some of 1g,huge,thp,4k (default auto: huge,thp,4k)\n"
 			   "  --profile=NAME           knobs: default; kernel, the kernel's own numbers; tiny, nothing kept idle; server, "
 			   "more with more CPUs\n";
+
+/* Exit status if it may not, or cannot, adopt. */
+enum { EXIT_REFUSED = 3 };
 
 /* What slabd was started with, and what it has reread since. */
 struct settings {
@@ -73,9 +77,11 @@ main(int argc, char **argv)
 	}
 	if (r == 0)
 		r = slabd_new(&slabd, &config->options, why, sizeof why);
-	if (r < 0) {
+	if (r != 0) {
 		log_error("%s", why);
-		return EXIT_FAILURE;
+		if (r == SLABD_E_REFUSED)
+			log_error("what the dead slabd left stays with whoever keeps it; --start-empty gives it up");
+		return r == SLABD_E_REFUSED ? EXIT_REFUSED : EXIT_FAILURE;
 	}
 	r = slabd_run(slabd);
 	if (r < 0)

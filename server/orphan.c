@@ -44,12 +44,12 @@ orphan_owner(const struct arena *arena, uint32_t client, int64_t now, struct orp
 		return false;
 	*owner = (struct orphan_owner){.id = client, .label = ""};
 	if (client == WORD_ORPHAN) {
-		owner->age_ns = arena->forgotten_ns ? now - arena->forgotten_ns : 0;
+		owner->age_ns = arena->ledger->forgotten_ns ? now - arena->ledger->forgotten_ns : 0;
 		return true;
 	}
 	owner->id = client | arena->incarnations[client] << 14;
 	/* None: a client wrote a name that nobody ever had. Such an object has no age. */
-	dead = arena->dead[client];
+	dead = arena->named[client] ? &arena->dead[client] : NULL;
 	if (dead) {
 		owner->pid = dead->pid;
 		owner->uid = dead->uid;

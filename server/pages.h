@@ -92,6 +92,10 @@ void pages_free_run(struct pages *pages, uint32_t first, uint32_t n_pages);
  */
 int pages_mark(struct pages *pages, uint32_t first, uint32_t order);
 
+/* The same for a run of pages.  And: the unit is committed, by what a predecessor says; free, as a whole, until part of it is claimed. */
+int pages_mark_run(struct pages *pages, uint32_t first, uint32_t n_pages);
+void pages_adopt(struct pages *pages, uint32_t unit);
+
 void pages_count(struct pages *pages, struct pages_counters *countersp);
 
 /*

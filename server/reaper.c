@@ -127,7 +127,7 @@ reaper_reap(struct session *session)
 
 	pthread_rwlock_rdlock(&arena->sessions_lock);
 	pthread_mutex_lock(&session->work);
-	atomic_write(&session->state, SESSION_DYING);
+	session_mark_dying(session);
 	if (!session->is_readonly) {
 		if (MUTANT(WORDS_FIRST))
 			walk_words(&walk);

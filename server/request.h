@@ -10,6 +10,7 @@
 #ifndef SLAB_SERVER_REQUEST_H
 #define SLAB_SERVER_REQUEST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -22,11 +23,13 @@ struct conn;
 
 struct request {
 	struct conn *conn;
-	struct arena *arena; /* set before request_<op> is called, but for HELLO, ATTACH, BYE and ARENAS (request_access.c) */
+	struct arena *arena; /* set before request_<op> is called, but for HELLO, ATTACH, RESUME, BYE and ARENAS (request_access.c) */
 	const union proto_request *in;
 	union proto_reply out;
 	int fds[PROTO_MAX_FDS];
 	unsigned n_fds;
+	uint32_t id;
+	bool is_moved;
 	int own_fd; /* one of them that is closed once it has been sent; -1: none */
 	char why[PROTO_SENTENCE_BYTES];
 };
@@ -37,10 +40,10 @@ struct request {
 		return (status);                                                                                                           \
 	} while (0)
 
-/* It looked at the whole arena: the other connections of the loop come first now. */
-enum { REQUEST_E_HEAVY = 1 };
+/* It looked at the whole arena: the other connections of the loop come first now.  The connection's socket was given to another, which answers. */
+enum { REQUEST_E_HEAVY = 1, REQUEST_E_MOVED };
 
-/* Handles a packet and answers it.  0, REQUEST_E_HEAVY; -EBADMSG: it is none of the protocol's, the connection must go (it was answered if it had an id). */
+/* Handles a packet and answers it.  0, REQUEST_E_HEAVY, REQUEST_E_MOVED; -EBADMSG: it is none of the protocol's, the connection must go (it was answered if it had an id). */
 int request_handle(struct conn *conn, const void *packet, size_t n);
 
 /* What the functions of slabd return, as a status. */

@@ -25,16 +25,6 @@ struct stash;
 
 enum session_state { SESSION_LIVE, SESSION_DETACHED, SESSION_DYING };
 
-/* Slabd's word on a slot. */
-struct session_slot {
-	uint32_t off; /* bytes, in the segment */
-	uint16_t capacity;
-	uint16_t cache; /* 0: with nobody, on the free list of its size */
-	uint32_t next;  /* free list: slot + 1 */
-	uint32_t bytes; /* power of two */
-	bool is_lent;   /* in the client's hands: only then may its holder word give it back */
-};
-
 /* Sizes of slots: 32 bytes to 4,096. */
 enum { SESSION_SLOT_SIZES = 8 };
 
@@ -50,29 +40,24 @@ struct session {
 	gid_t gid;
 	char label[32];
 	bool is_readonly;
+	uint64_t token;     /* the ledger's; 0: nobody can take the session up again */
+	unsigned loop;      /* where its connection is (slabd.h) */
 	uint64_t n_faults;  /* atomic: things that no correct client does */
 	uint64_t n_reports; /* atomic: what it said of itself */
 
 	pthread_mutex_t work; /* guards everything below, and the slots' holders on slabd's side */
+	int pidfd;          /* of one that was adopted, until its connection has it; -1 */
 	uint64_t asking_ns; /* what the last session_is_mapped_by_client() took */
 	int fd;               /* session segment; -1 in a read-only session */
 	void *map;
-	struct session_slot *slots;
+	struct session_slot *slots; /* this, has_open and n_drawn are the ledger's */
 	uint32_t n_slots;
 	uint32_t end_off; /* where the next slot goes */
 	uint32_t free_slots[SESSION_SLOT_SIZES]; /* slot + 1 */
-	uint8_t has_open[LAYOUT_MAX_CACHES / 8];
+	uint8_t *has_open; /* a bit for each cache */
 	/* By cache: objects lent to it or set aside for it, less those taken back from it; below 0: it frees what others allocate. */
-	int64_t n_drawn[LAYOUT_MAX_CACHES];
+	int64_t *n_drawn;
 	struct stash *stashes[LAYOUT_MAX_CACHES]; /* by cache; stash_of() */
-};
-
-/* What is kept of a session that has ended as long as words may name it. */
-struct session_dead {
-	pid_t pid;
-	uid_t uid;
-	int64_t ended_ns; /* CLOCK_MONOTONIC */
-	char label[32];
 };
 
 struct session_who {
@@ -81,6 +66,7 @@ struct session_who {
 	gid_t gid;
 	const char *label;
 	bool is_readonly;
+	int pidfd; /* kept for the next slabd, if there is a store */
 };
 
 /* Appears in the arena.  0, or a negative errno with a sentence: -EUSERS no client slot, -EDQUOT the user has its share, -ENOMEM.  Takes sessions_lock. */
@@ -88,6 +74,16 @@ int session_new(struct session **sessionp, struct arena *arena, const struct ses
 
 /* Leaves the arena; its sheaves are drained and its words walked. still_named: words may go on naming the client, whose slot then waits. */
 void session_end(struct session *session, bool still_named);
+
+/* Nothing is granted to it any more, by this slabd or the next.  work held. */
+void session_mark_dying(struct session *session);
+
+/* The session of a client slot that the ledger says lives, of a dead slabd's; fd, its segment, is taken over (-1: read-only).  0; or a negative errno and a
+ * sentence that says what does not agree, and fd is closed. */
+int session_adopt(struct session **sessionp, struct arena *arena, uint32_t client, int fd, char *why, size_t why_size);
+
+/* Without a word to the ledger: the next slabd finds it as it is. */
+void session_leave(struct session *session);
 
 /* Does the process still map its session segment?  Only if its socket has ended.  Takes sessions_lock for writing, since nobody may use the map meanwhile. */
 bool session_is_mapped_by_client(struct session *session);
