@@ -40,7 +40,7 @@ PROTO_SRC = proto/codec.c proto/channel.c
 SERVER_SRC = server/access.c server/adopt.c server/arena.c server/audit.c server/bitset.c server/cache.c server/config.c server/conn.c server/geometry.c server/grant.c \
 	server/ladder.c server/ledger.c server/listener.c server/log.c server/node.c server/orphan.c server/pages.c server/profile.c server/reaper.c server/ref.c server/request.c server/request_admin.c server/request_root.c server/retire.c server/root.c server/request_access.c server/session.c server/slab.c server/stash.c server/store.c \
 	server/slabd.c server/stats.c server/topology.c server/watch.c server/words.c
-CLIENT_SRC = client/admin.c client/block.c client/bulk.c client/cache.c client/free.c client/mapping.c client/orphan.c client/ref.c client/root.c client/session.c client/sized.c client/slabclient.c client/thread.c
+CLIENT_SRC = client/admin.c client/block.c client/bulk.c client/cache.c client/free.c client/mapping.c client/orphan.c client/reconnect.c client/ref.c client/root.c client/session.c client/sized.c client/slabclient.c client/thread.c
 CTL_SRC = client/ctl/ask.c client/ctl/command.c client/ctl/main.c client/ctl/show.c client/ctl/table.c
 
 obj = $(patsubst %.c,$(B)/%.o,$(1))
@@ -131,13 +131,17 @@ $(B)/tests/steady: $(B)/tests/steady.o $(B)/libslabclient.so
 $(B)/tests/test_mutants: $(call obj,tests/test_mutants.c $(wildcard tests/steps_*.c)) $(B)/shm/step.o $(ALL_OBJ)
 	$(CC) $(LD_ALL) -o $@ $^ $(SERVER_LIBS) $(TEST_LIBS)
 
+# A slabd that is killed at a step.
+$(B)/tests/die_at: $(call obj,tests/die_at.c) $(B)/shm/step.o $(SERVER_OBJ) $(PROTO_OBJ) $(SHM_OBJ)
+	$(CC) $(LD_ALL) -o $@ $^ $(SERVER_LIBS)
+
 $(B)/tests/attach: $(B)/tests/systemd/attach.o $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
 
 test-programs: all $(B)/tests/unit $(B)/tests/it $(B)/tests/stress_kill $(B)/tests/steady $(B)/tests/attach
 
 check: test-programs
-	$(MAKE) VARIANT=steps C_EXTRA=-DSLAB_STEPS build/steps/tests/test_mutants
+	$(MAKE) VARIANT=steps C_EXTRA=-DSLAB_STEPS build/steps/tests/test_mutants build/steps/tests/die_at
 	BUILD=$(B) tests/check.sh
 
 # Unit and integration tests under a sanitizer, with address also the unmutated stories; its build lies beside the others.

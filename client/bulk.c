@@ -289,6 +289,25 @@ slabc_free_bulk(struct slabc_cache *k, size_t n, void **pv)
 
 /* Prefilled sheaves */
 
+/* The thread's sheaf becomes the application's; false: slabd has it. */
+static bool
+give_app(struct slabc_cache *k, const struct thread_block *tb, int32_t slot)
+{
+	atomic_write(&k->c->is_with_app[slot], 1);
+	if (barn_take(&k->c->slots[slot], thread_holder(tb), LAYOUT_HOLDER_APP))
+		return true;
+	atomic_write(&k->c->is_with_app[slot], 0);
+	return false;
+}
+
+/* And goes back. */
+static void
+put_app(struct slabc_cache *k, const struct slabc_sheaf *s)
+{
+	atomic_write(&k->c->is_with_app[s->slot], 0);
+	barn_put(k, s->slot, s->sheaf, LAYOUT_HOLDER_APP);
+}
+
 /* A sheaf of the usual size with n objects: the thread's spare, or one of the barn. */
 static int32_t
 take_cached(struct slabc_cache *k, struct thread_block *tb, uint32_t n, struct sheaf **sheafp)
@@ -302,16 +321,18 @@ take_cached(struct slabc_cache *k, struct thread_block *tb, uint32_t n, struct s
 
 		t->spare = NULL;
 		t->spare_slot = CLIENT_NO_SLOT;
-		if (barn_take(&slots[slot], thread_holder(tb), LAYOUT_HOLDER_APP)) {
+		if (give_app(k, tb, slot)) {
 			sheaf_open(k, s, (uint32_t)slot);
 			*sheafp = s;
 			return slot;
 		}
 	}
-	slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_APP, sheafp);
-	if (slot == CLIENT_NO_SLOT || sheaf_look(*sheafp) >= (int32_t)n)
+	slot = barn_get(k, &k->shown->full, thread_holder(tb), sheafp);
+	if (slot == CLIENT_NO_SLOT)
 		return slot;
-	barn_put(k, (uint32_t)slot, *sheafp, LAYOUT_HOLDER_APP);
+	if (sheaf_look(*sheafp) >= (int32_t)n && give_app(k, tb, slot))
+		return slot;
+	barn_put(k, (uint32_t)slot, *sheafp, thread_holder(tb));
 	return CLIENT_NO_SLOT;
 }
 
@@ -402,7 +423,7 @@ slabc_return(struct slabc_cache *k, struct slabc_sheaf *s)
 	if (!s)
 		return;
 	if (cache_usable(k) == 0 && thread_enter(k)) {
-		barn_put(k, s->slot, s->sheaf, LAYOUT_HOLDER_APP);
+		put_app(k, s);
 		thread_leave();
 	}
 	free(s);
@@ -432,7 +453,7 @@ slabc_refill(struct slabc_cache *k, struct slabc_sheaf **sp, size_t n)
 	if (r < 0)
 		return r;
 	if (thread_enter(k)) {
-		barn_put(k, s->slot, s->sheaf, LAYOUT_HOLDER_APP);
+		put_app(k, s);
 		thread_leave();
 	}
 	*s = made;

@@ -4,6 +4,7 @@
  *
  *   slabclient.c   sessions: open, close, fork; the sentence of the last error
  *   session.c      requests over the socket
+ *   reconnect.c    a session that goes on with the next slabd
  *   mapping.c      what slabd shows, mapped
  *   cache.c        handles; sheaves between threads, process barn and slabd
  *   block.c        thread blocks: first use, exit, frees put off
@@ -27,6 +28,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "client/slabclient.h"
 #include "proto/proto.h"
@@ -48,6 +50,14 @@ enum {
 	CLIENT_MIN_EMPTY = 64, /* empty sheaves that a process barn keeps at any rate */
 	CLIENT_N_CLASSES = 13, /* of sizes: 8, 16, 32, 64, 96, 128, 192, 256, 512 .. 8192 bytes */
 	CLIENT_NO_SLOT = -1,
+	CLIENT_PATH_BYTES = 108, /* of a socket */
+};
+
+/* A SLABC_NOWAIT refill: none, on its way, come; above 0: an errno. */
+enum {
+	NOWAIT_IDLE = 0,
+	NOWAIT_SENT = -1,
+	NOWAIT_CAME = -2,
 };
 
 #define CLIENT_FOR_EVER INT64_MAX
@@ -55,15 +65,25 @@ enum {
 /* One session. */
 struct slabc {
 	struct slabc *next; /* library_lock */
-	/* 1 after the socket ended; 1 in a forked child. Set once, read anywhere. */
+	/* 1 while there is no connection; 1 when slabd no longer knows the session; 1 in a forked child.  Read anywhere; the last two are set once. */
 	uint32_t is_dead;
+	uint32_t is_stale;
 	uint32_t is_forked;
 	bool is_readonly;
-	int fd;
+	int fd; /* the number stays when the connection is another (reconnect.c) */
 	int timeout_ms;
 	uint32_t me;      /* owner slot */
 	uint32_t id;      /* what slabctl shows */
 	uint32_t last_id; /* of requests; guarded by requests */
+	/* For taking the session up again with the next slabd; token 0: it cannot be.  requests */
+	uint64_t token;
+	char path[CLIENT_PATH_BYTES];
+	char arena_name[64];
+	dev_t fd_dev;
+	ino_t fd_ino;
+	int64_t retry_ns; /* a SLABC_NOWAIT refill does not try before */
+	/* By slot: a prefilled sheaf that the program knows of. Set before its holder says APP, or under requests. */
+	uint8_t is_with_app[LAYOUT_MAX_SLOTS];
 	pthread_mutex_t requests;
 	pthread_mutex_t opening; /* held over the opening and closing of handles */
 
@@ -196,12 +216,31 @@ bool session_post(struct slabc *c, enum proto_op op, const union proto_request *
 /* A refill that is not waited for.  0: look into the process barn, one has come; -EAGAIN: on its way; or what came of the last one. */
 int session_refill_nowait(struct slabc *c, const union proto_request *request);
 
+/* One request and its answer, on the connection that there is. requests held, or nobody else knows the session. */
+int session_exchange(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int *fds,
+	unsigned *n_fdsp, int64_t deadline);
+/* HELLO.  As session_exchange(). */
+int session_hello(struct slabc *c, uint64_t *noncep, int64_t deadline);
+/* requests held: a connection is there (again), by the deadline.  ESTALE: slabd does not know the session. */
+int session_ready(struct slabc *c, int64_t deadline);
+/* The descriptor is the session's. */
+void session_note_fd(struct slabc *c);
+/* Says so: ENOTCONN. */
+int session_lost(struct slabc *c);
+/* A pause before the next try, half of *pause_usp (0 at first, and grows) to one and a half.  false: the deadline has passed. */
+bool session_rest(const struct slabc *c, uint32_t *pause_usp, int64_t deadline);
+int session_timed_out(const struct slabc *c, const char *what);
+/* What the call says for a request that was sent a second time, since the first answer was lost with its connection, and that now failed. requests held. */
+int session_judge_resent(struct slabc *c, enum proto_op op, const union proto_request *request, int r, int64_t deadline);
+
 /* From outside: a request, within the session's timeout. EAGAIN in a handler that interrupted the library. */
 int session_ask(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply);
 
 /* ref.c */
 /* The reference of an object that this session holds, which is not shared by that. */
 int ref_peek(const struct slabc *c, const void *p, slabc_ref *refp);
+/* Whoever holds what the reference is of; 0: nobody, or it is stale. */
+uint32_t ref_owner(const struct slabc *c, slabc_ref ref);
 /* What the reference stands for here. */
 int ref_resolve(const struct slabc *c, slabc_ref ref, void **pp);
 

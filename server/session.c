@@ -186,19 +186,23 @@ list(struct session *session)
 	arena->n_sessions_ever++;
 }
 
-/* Keeps the session's descriptors for the next slabd: before anybody can ask for them.  Then nobody can take the session up who has none. */
+/* Keeps the session's descriptors for the next slabd, before anybody can ask for them: by a token, which only a session that is kept has. */
 static int
 keep(struct session *session, int pidfd)
 {
-	int fds[2] = {pidfd, session->fd};
+	int fds[2] = {pidfd, session->fd}, r;
 
-	if (!session->arena->store || !store_is_on(session->arena->store))
+	if (!session->arena->store)
 		return 0;
-	while (!session->token)
-		if (getrandom(&session->token, sizeof session->token, 0) != (ssize_t)sizeof session->token)
-			return -EIO;
-	return store_keep(session->arena->store, store_name(session->arena->store_number, STORE_SESSION, session->client).text, fds,
+	r = store_keep(session->arena->store, store_name(session->arena->store_number, STORE_SESSION, session->client).text, fds,
 		session->is_readonly ? 1 : 2);
+	/* Nobody keeps anything any more. */
+	if (r == -ENOTCONN)
+		return 0;
+	while (r == 0 && !session->token)
+		if (getrandom(&session->token, sizeof session->token, 0) != (ssize_t)sizeof session->token)
+			r = -EIO;
+	return r;
 }
 
 static void
