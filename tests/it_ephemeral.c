@@ -98,8 +98,8 @@ run_as(struct run *run, struct harness *h, uid_t uid, const char *const *argumen
 }
 
 #define RUN(run, h, ...) run_as(run, h, 0, (const char *const[]){__VA_ARGS__, NULL})
-/* A command that says where its slabd is, and then does this. */
-#define RUN_SHELL(run, h, script) RUN(run, h, "--", "sh", "-c", "echo SLABD_SOCKET=$SLABD_SOCKET; " script)
+/* A command that does this, says where its slabd is, and does that. */
+#define RUN_SHELL(run, h, first, then) RUN(run, h, "--", "sh", "-c", first " echo SLABD_SOCKET=$SLABD_SOCKET; " then)
 
 /* 1000 and the signal if it died of one; -1: it has not ended. */
 static int
@@ -408,11 +408,11 @@ it_signals_go_to_the_command(void)
 	CLEANUP(harness_free) struct harness *h = harness_new();
 	struct run run;
 
-	RUN_SHELL(&run, h, "trap '$SLABCTL status >/dev/null && exit 7' TERM INT HUP QUIT; while :; do sleep 0.01; done");
+	RUN_SHELL(&run, h, "trap '$SLABCTL status >/dev/null && exit 7' TERM;", "while :; do sleep 0.01; done");
 	CHECK(end(&run, SIGTERM) == 7);
-	RUN_SHELL(&run, h, "trap '$SLABCTL status >/dev/null && exit 8' INT; while :; do sleep 0.01; done");
+	RUN_SHELL(&run, h, "trap '$SLABCTL status >/dev/null && exit 8' INT;", "while :; do sleep 0.01; done");
 	CHECK(end(&run, SIGINT) == 8);
-	RUN_SHELL(&run, h, "exec sleep 60");
+	RUN_SHELL(&run, h, "", "exec sleep 60");
 	CHECK(end(&run, SIGTERM) == 128 + SIGTERM);
 	CHECK(count_folders(h) == 0);
 }
@@ -427,7 +427,7 @@ it_arena_ends_with_the_command(void)
 	struct run run;
 	char *p;
 
-	RUN_SHELL(&run, h, "read line; exit 5");
+	RUN_SHELL(&run, h, "", "read line; exit 5");
 	c = harness_open(h, "stray");
 	k = harness_open_cache(c, "k", 64, 0);
 	p = slabc_alloc(k);
