@@ -553,7 +553,8 @@ check_rest(const struct config *config, int argc, char **argv, int rest, char *w
 	if (config->command && !config->is_ephemeral)
 		snprintf(why, why_size, "'%s': only --ephemeral runs a command", config->command[0]);
 	else if (rest < argc && !config->command)
-		snprintf(why, why_size, "'%s' is no option; see --help%s", argv[rest], config->is_ephemeral ? " (a command stands after --)" : "");
+		snprintf(why, why_size, "'%s' is no option; see --help%s", argv[rest],
+			config->is_ephemeral ? " (a command stands after --)" : "");
 	else if (config->is_ephemeral && rest == argc && strcmp(argv[rest - 1], "--") == 0)
 		snprintf(why, why_size, "--ephemeral: no command stands after --");
 	else

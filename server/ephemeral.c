@@ -43,7 +43,7 @@ struct ephemeral {
 	struct slabd *slabd;
 	char dir[DIR_BYTES]; /* "": none yet */
 	char socket[SOCKET_BYTES];
-	int dir_fd; /* its lock; -1: none */
+	int dir_fd;    /* its lock; -1: none */
 	int parent_fd; /* pidfd; -1: it is not in our pid namespace */
 	int signal_fd;
 	char **command;
@@ -75,7 +75,7 @@ make_dir(struct ephemeral *e, const char *base)
 	e->dir_fd = open(e->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	/* Where folders cannot be locked nobody can sweep either. */
 	if (e->dir_fd >= 0 && (flock(e->dir_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) && fstat(e->dir_fd, &st) == 0 &&
-	    st.st_nlink > 0)
+		st.st_nlink > 0)
 		return 0;
 	r = e->dir_fd < 0 && errno != ENOENT ? -errno : -EAGAIN;
 	if (e->dir_fd >= 0)
@@ -138,7 +138,9 @@ find_dir(struct ephemeral *e, char *why, size_t why_size)
 			return 0;
 		}
 	}
-	snprintf(why, why_size, "no folder for the socket in $TMPDIR, $XDG_RUNTIME_DIR or /tmp: %s; set TMPDIR to one that may be written, at most %zu bytes",
+	snprintf(why, why_size,
+		"no folder for the socket in $TMPDIR, $XDG_RUNTIME_DIR or /tmp: %s; set TMPDIR to one that may be written, of %zu bytes at "
+		"most",
 		strerror(-r), DIR_BYTES - sizeof "/" PREFIX "XXXXXX");
 	return r;
 }
@@ -155,7 +157,8 @@ open_pidfd(pid_t pid)
 
 /*
  * A parent that died before its pidfd was open shows in getppid(); before the first getppid(), in the ready line that nobody reads.  Of a
- * parent outside of our pid namespace (0) nothing can be known, and slabd, the namespace's first process or entered into it, ends by a signal.
+ * parent outside of our pid namespace (0: slabd is the namespace's first process, or was sent into it) nothing can be known: then a signal
+ * ends slabd.
  */
 static int
 watch_parent(struct ephemeral *e, char *why, size_t why_size)
@@ -358,8 +361,8 @@ ephemeral_start(struct ephemeral *e, struct slabd *slabd, char *why, size_t why_
 	if (r < 0)
 		return r;
 	if (event_base_once(base, e->signal_fd, EV_READ, on_signal, e, NULL) < 0 ||
-	    (e->parent_fd >= 0 && event_base_once(base, e->parent_fd, EV_READ, on_parent_ended, e, NULL) < 0) ||
-	    (e->command_fd >= 0 && event_base_once(base, e->command_fd, EV_READ, on_command_ended, e, NULL) < 0)) {
+		(e->parent_fd >= 0 && event_base_once(base, e->parent_fd, EV_READ, on_parent_ended, e, NULL) < 0) ||
+		(e->command_fd >= 0 && event_base_once(base, e->command_fd, EV_READ, on_command_ended, e, NULL) < 0)) {
 		snprintf(why, why_size, "--ephemeral: no memory");
 		return -ENOMEM;
 	}

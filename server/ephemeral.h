@@ -3,8 +3,8 @@
  * Ephemeral: a slabd for one test suite, with a socket that nobody else can reach, which goes when whoever it is for goes.
  *
  * Without a command that is the parent process, which reads the socket's path on our standard output; with one it is the command, a child
- * that has the path in its environment.  Either is watched by a pidfd in loop 0, so that no death goes unseen, by whatever signal; there is no
- * prctl(PR_SET_PDEATHSIG), which tells of the death of the parent's thread.
+ * that has the path in its environment.  Either is watched by a pidfd in loop 0, so that no death goes unseen, whatever the signal.
+ * (prctl(PR_SET_PDEATHSIG) would tell of the death of the thread that started us.)
  *
  * The socket lies in a folder of its own, mode 0700, which is locked (flock) as long as its slabd lives.  What a killed slabd has left
  * behind the next one finds unlocked, and removes.
@@ -26,7 +26,7 @@ struct slabd_options;
  */
 int ephemeral_new(struct ephemeral **ephemeralp, char **command, struct slabd_options *options, char *why, size_t why_size);
 
-/* After slabd_new(), before slabd_run(): watches, and says that slabd is ready or starts the command.  0, or a negative errno with a sentence. */
+/* After slabd_new(), before slabd_run(): says that slabd is ready, or starts the command.  0, or a negative errno with a sentence. */
 int ephemeral_start(struct ephemeral *ephemeral, struct slabd *slabd, char *why, size_t why_size);
 
 /* After slabd_free(). Removes the folder; NULL is ignored. */

@@ -178,7 +178,7 @@ other_user(struct peer *me, void *arg)
 
 	(void)me;
 	CHECK(setgroups(0, NULL) == 0 && setresgid(OTHER_USER, OTHER_USER, OTHER_USER) == 0 &&
-	      setresuid(OTHER_USER, OTHER_USER, OTHER_USER) == 0);
+		setresuid(OTHER_USER, OTHER_USER, OTHER_USER) == 0);
 	CHECK(raw_connect(h->socket) == -EACCES);
 }
 
@@ -373,8 +373,8 @@ it_runs_a_command(void)
 }
 
 /*
- * The command starts as it would without slabd: signals, descriptors, and the limit of descriptors, which slabd raises for itself.  A socket that
- * a service manager passed is not slabd's here.
+ * The command starts as it would without slabd: signals, descriptors, and their limit, which slabd raises for itself.  A socket that a
+ * service manager passed is not slabd's here.
  */
 static void
 it_command_is_left_as_it_was(void)
@@ -528,7 +528,8 @@ it_refuses_what_does_not_fit(void)
 
 	snprintf(slabd, sizeof slabd, "%s", harness_path("SLABD"));
 	for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-		char *const argv[] = {slabd, cases[i].arguments[0], cases[i].arguments[1], cases[i].arguments[2], cases[i].arguments[3], NULL};
+		char *const argv[] = {
+			slabd, cases[i].arguments[0], cases[i].arguments[1], cases[i].arguments[2], cases[i].arguments[3], NULL};
 		bool ok = CHECK(harness_run(argv, NULL, out, sizeof out) == cases[i].status);
 
 		if (!CHECK(strstr(out, cases[i].words[0]) && strstr(out, cases[i].words[1])) || !ok)
@@ -540,7 +541,8 @@ it_refuses_what_does_not_fit(void)
 static void
 it_ready_line_that_nobody_reads(void)
 {
-	static char shell[] = "sh", option[] = "-c", closed[] = "exec \"$SLABD\" --ephemeral >&-", full[] = "exec \"$SLABD\" --ephemeral >/dev/full";
+	static char shell[] = "sh", option[] = "-c", closed[] = "exec \"$SLABD\" --ephemeral >&-",
+		    full[] = "exec \"$SLABD\" --ephemeral >/dev/full";
 	CLEANUP(harness_free) struct harness *h = harness_new();
 	char slabd[256], dir[96], out[OUT_BYTES];
 
