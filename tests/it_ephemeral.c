@@ -408,9 +408,9 @@ it_signals_go_to_the_command(void)
 	CLEANUP(harness_free) struct harness *h = harness_new();
 	struct run run;
 
-	RUN_SHELL(&run, h, "trap '$SLABCTL status >/dev/null && exit 7' TERM;", "while :; do sleep 0.01; done");
+	RUN_SHELL(&run, h, "trap '$SLABCTL status >/dev/null && exit 7' TERM;", "for i in $(seq 1000); do sleep 0.01; done");
 	CHECK(end(&run, SIGTERM) == 7);
-	RUN_SHELL(&run, h, "trap '$SLABCTL status >/dev/null && exit 8' INT;", "while :; do sleep 0.01; done");
+	RUN_SHELL(&run, h, "trap '$SLABCTL status >/dev/null && exit 8' INT;", "for i in $(seq 1000); do sleep 0.01; done");
 	CHECK(end(&run, SIGINT) == 8);
 	RUN_SHELL(&run, h, "", "exec sleep 60");
 	CHECK(end(&run, SIGTERM) == 128 + SIGTERM);
