@@ -212,11 +212,12 @@ ephemeral_new(struct ephemeral **ephemeralp, char **command, struct slabd_option
 	e->command = command;
 	e->status = EPHEMERAL_STATUS_FAILED;
 	getrlimit(RLIMIT_NOFILE, &e->files_before);
-	r = watch_parent(e, why, why_size);
-	if (r == 0 && !command && fcntl(STDOUT_FILENO, F_GETFD) < 0) {
-		r = -errno;
+	/* First, or a descriptor of ours would have its number. */
+	r = command || fcntl(STDOUT_FILENO, F_GETFD) >= 0 ? 0 : -errno;
+	if (r < 0)
 		snprintf(why, why_size, "--ephemeral: standard output, where the socket's path is told, is closed");
-	}
+	if (r == 0)
+		r = watch_parent(e, why, why_size);
 	if (r == 0)
 		r = take_signals(e);
 	if (r == 0)

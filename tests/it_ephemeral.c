@@ -6,6 +6,7 @@
 #include <grp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <pty.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,7 +113,8 @@ wait_for(struct run *run)
 		kill(run->pid, SIGKILL);
 		waitpid(run->pid, NULL, 0);
 	}
-	close(run->in);
+	if (run->in >= 0)
+		close(run->in);
 	close(run->out);
 	return !has_ended ? -1 : WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
@@ -133,6 +135,7 @@ it_ready_line_and_private_socket(void)
 	for (unsigned i = 0; i < sizeof signals / sizeof signals[0]; i++) {
 		CLEANUP(harness_free) struct harness *h = harness_new();
 		struct proto_status_reply status;
+		struct pollfd rest = {.events = POLLIN};
 		char dir[128], byte;
 		struct run run;
 		struct stat st;
@@ -140,7 +143,8 @@ it_ready_line_and_private_socket(void)
 
 		RUN(&run, h, "--threads=2");
 		CHECK(strncmp(run.socket, h->dir, strlen(h->dir)) == 0);
-		CHECK(read(run.out, &byte, 1) == 0);
+		rest.fd = run.out;
+		CHECK(poll(&rest, 1, HARNESS_PATIENCE_MS) == 1 && read(run.out, &byte, 1) == 0);
 		snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(run.socket, '/') - run.socket), run.socket);
 		CHECK(stat(dir, &st) == 0 && (st.st_mode & 07777) == 0700 && st.st_uid == geteuid());
 		CHECK(stat(run.socket, &st) == 0 && S_ISSOCK(st.st_mode) && (st.st_mode & 07777) == 0600);
@@ -417,6 +421,37 @@ it_signals_go_to_the_command(void)
 	CHECK(count_folders(h) == 0);
 }
 
+/* Ctrl-C reaches the command from the terminal: slabd does not tell it again, unless the command has left the terminal's group. */
+static void
+it_terminal_signals_once(void)
+{
+	/* No child between the signals: a shell that waits for one would count two as one. */
+	static const char script[] =
+		"i=0; trap 'n=x$n; i=0; echo $n' INT; echo ready; "
+		"until [ $i -gt 2000000 ] || { [ $i -gt 100000 ] && [ ${#n} -ge 5 ]; }; do i=$((i+1)); done; exit ${#n}";
+	static const char *const prefixes[] = {"env", "setsid"};
+
+	for (int i = 0; i < 2; i++) {
+		CLEANUP(harness_free) struct harness *h = harness_new();
+		const char *const arguments[] = {"--", prefixes[i], "sh", "-c", script, NULL};
+		struct run run = {.in = -1};
+
+		fflush(NULL);
+		run.pid = forkpty(&run.out, NULL, NULL, NULL);
+		REQUIRE(run.pid >= 0);
+		if (run.pid == 0)
+			exec_ephemeral(h, arguments);
+		fcntl(run.out, F_SETFD, FD_CLOEXEC);
+		read_line(run.out, run.line, sizeof run.line);
+		CHECK(strncmp(run.line, "ready", 5) == 0);
+		for (int n = 0; n < 5; n++) {
+			CHECK(write(run.out, "\x03", 1) == 1);
+			read_line(run.out, run.line, sizeof run.line);
+		}
+		CHECK(wait_for(&run) == 5);
+	}
+}
+
 /* What the command has left running loses the arena with it, and nothing else. */
 static void
 it_arena_ends_with_the_command(void)
@@ -552,7 +587,8 @@ it_ready_line_that_nobody_reads(void)
 		char *const argv[] = {shell, option, i ? full : closed, NULL};
 
 		CHECK(harness_run(argv, (char *const[]){slabd, dir, NULL}, out, sizeof out) == 1);
-		CHECK(strstr(out, "standard output") != NULL);
+		CHECK(strstr(out, i ? "cannot be told on standard output"
+				    : "standard output, where the socket's path is told, is closed") != NULL);
 		CHECK(count_folders(h) == 0);
 	}
 }
@@ -570,6 +606,7 @@ it_ephemeral_suite(void)
 	CU_ADD_TEST(suite, it_runs_a_command);
 	CU_ADD_TEST(suite, it_command_is_left_as_it_was);
 	CU_ADD_TEST(suite, it_signals_go_to_the_command);
+	CU_ADD_TEST(suite, it_terminal_signals_once);
 	CU_ADD_TEST(suite, it_arena_ends_with_the_command);
 	CU_ADD_TEST(suite, it_two_do_not_meet);
 	CU_ADD_TEST(suite, it_next_one_sweeps);
