@@ -145,7 +145,9 @@ check-mutants:
 check-model:
 	tests/model/check.sh
 
+# Placement is checked in a guest of two NUMA nodes, if there is a kernel for it (tests/check-numa.sh says where from).
 check-long: test-programs
+	tests/check-numa.sh $(B) || [ $$? = 77 ]
 	$(B)/tests/stress_kill --kills=5000
 
 # Speed (tests/bench).
@@ -223,7 +225,7 @@ help:
 	@echo "make check        all tests (root: also hugepage pools, other users, kills)"
 	@echo "make check-asan, check-tsan   unit and integration tests under sanitizers"
 	@echo "make check-mutants, check-model   each rule broken on purpose, in C and in the models (spin)"
-	@echo "make check-long   the kill storm ten times as long"
+	@echo "make check-long   the kill storm ten times as long, and placement on two NUMA nodes (a guest in qemu)"
 	@echo "make bench        speed beside glibc and tcmalloc;  make bench-trade   speed against memory, table and plot"
 	@echo "make install, uninstall       PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)"
 	@echo "make format, clean, help"
