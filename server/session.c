@@ -307,6 +307,8 @@ session_is_mapped_by_client(struct session *session)
 	session->map = map;
 	readers_move(&arena->readers, &session->reader, reader_flag(session));
 	pthread_rwlock_unlock(&arena->sessions_lock);
+	/* What came free meanwhile was kept for it in case it reads. */
+	arena_trim(arena);
 	return is_mapped;
 }
 
