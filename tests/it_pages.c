@@ -278,12 +278,13 @@ read_giant(struct peer *me, void *arg)
 static void
 it_giant_page_is_kept_for_its_reader(void)
 {
-	struct slabc_cache *k;
-	struct slabc *c;
+	struct slabc_options options = SLABC_OPTIONS_INIT;
+	struct slabc_cache *k = NULL;
+	struct slabc *c = NULL;
 	struct peer *peer;
 	slabc_ref ref;
+	void *p = NULL;
 	pid_t pid;
-	void *p;
 
 	if (!hugepages_take(0))
 		return;
@@ -295,9 +296,13 @@ it_giant_page_is_kept_for_its_reader(void)
 	CLEANUP(harness_free) struct harness *h = harness_new();
 	bool started = harness_start(h, NULL, "--page-kind=1g --arena-size=1G");
 
-	c = started ? harness_open(h, "owner") : NULL;
-	k = started ? harness_open_cache(c, "k", PAGE, 0) : NULL;
-	p = started ? slabc_alloc(k) : NULL;
+	/* To fill a giant page with zeros may take long. */
+	options.socket = h->socket;
+	options.timeout_ms = -1;
+	if (started && CHECK(slabc_open(&c, &options) == 0)) {
+		k = harness_open_cache(c, "k", PAGE, 0);
+		p = slabc_alloc(k);
+	}
 	/* Slabd has it; there is no other. */
 	giant_pool(0);
 	REQUIRE(p != NULL);
