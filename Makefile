@@ -37,10 +37,55 @@ CLIENT_LIBS = $(shell pkg-config --libs msgpack)
 
 SHM_SRC = shm/barn.c shm/segment.c
 PROTO_SRC = proto/codec.c proto/channel.c
-SERVER_SRC = server/access.c server/arena.c server/audit.c server/bitset.c server/cache.c server/config.c server/conn.c server/ephemeral.c server/geometry.c server/grant.c \
-	server/ladder.c server/listener.c server/log.c server/node.c server/orphan.c server/pages.c server/profile.c server/reaper.c server/ref.c server/request.c server/request_admin.c server/request_root.c server/retire.c server/root.c server/request_access.c server/session.c server/slab.c server/stash.c \
-	server/slabd.c server/stats.c server/topology.c server/watch.c server/words.c
-CLIENT_SRC = client/admin.c client/block.c client/bulk.c client/cache.c client/free.c client/mapping.c client/orphan.c client/ref.c client/root.c client/session.c client/sized.c client/slabclient.c client/thread.c
+SERVER_SRC = \
+	server/access.c \
+	server/arena.c \
+	server/audit.c \
+	server/bitset.c \
+	server/cache.c \
+	server/config.c \
+	server/conn.c \
+	server/ephemeral.c \
+	server/geometry.c \
+	server/grant.c \
+	server/ladder.c \
+	server/listener.c \
+	server/log.c \
+	server/node.c \
+	server/orphan.c \
+	server/pages.c \
+	server/profile.c \
+	server/readers.c \
+	server/reaper.c \
+	server/ref.c \
+	server/request.c \
+	server/request_access.c \
+	server/request_admin.c \
+	server/request_root.c \
+	server/retire.c \
+	server/root.c \
+	server/session.c \
+	server/slab.c \
+	server/slabd.c \
+	server/stash.c \
+	server/stats.c \
+	server/topology.c \
+	server/watch.c \
+	server/words.c
+CLIENT_SRC = \
+	client/admin.c \
+	client/block.c \
+	client/bulk.c \
+	client/cache.c \
+	client/free.c \
+	client/mapping.c \
+	client/orphan.c \
+	client/ref.c \
+	client/root.c \
+	client/session.c \
+	client/sized.c \
+	client/slabclient.c \
+	client/thread.c
 CTL_SRC = client/ctl/ask.c client/ctl/command.c client/ctl/main.c client/ctl/show.c client/ctl/table.c
 
 obj = $(patsubst %.c,$(B)/%.o,$(1))
@@ -145,7 +190,9 @@ check-mutants:
 check-model:
 	tests/model/check.sh
 
+# Placement is checked in a guest of two NUMA nodes, if there is a kernel for it (tests/check-numa.sh says where from).
 check-long: test-programs
+	tests/check-numa.sh $(B) || [ $$? = 77 ]
 	$(B)/tests/stress_kill --kills=5000
 
 # Speed (tests/bench).
@@ -255,7 +302,7 @@ help:
 	@echo "make check        all tests (root: also hugepage pools, other users, kills)"
 	@echo "make check-asan, check-tsan   unit and integration tests under sanitizers"
 	@echo "make check-mutants, check-model   each rule broken on purpose, in C and in the models (spin)"
-	@echo "make check-long   the kill storm ten times as long"
+	@echo "make check-long   the kill storm ten times as long, and placement on two NUMA nodes (a guest in qemu)"
 	@echo "make bench        speed beside glibc and tcmalloc;  make bench-trade   speed against memory, table and plot;  make bench-control   what a message costs"
 	@echo "make install, uninstall       PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)"
 	@echo "make format, clean, help"

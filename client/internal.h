@@ -59,6 +59,8 @@ struct slabc {
 	uint32_t is_dead;
 	uint32_t is_forked;
 	bool is_readonly;
+	/* References were resolved, and slabd can see it. Set once (READER_SHOWN), read anywhere. */
+	uint32_t is_reader;
 	int fd;
 	int timeout_ms;
 	uint32_t me;      /* owner slot */

@@ -145,7 +145,8 @@ SLABC_API void slabc_return(struct slabc_cache *k, struct slabc_sheaf *s);
 SLABC_API slabc_ref slabc_ref_of(struct slabc *c, const void *p);
 /*
  * The object's address here.  NULL, errno ESTALE: freed, or used anew, since.  It may be freed by its owner at any time: see slabc_valid(), slabc_adopt().
- * To touch, on huge pages, what has gone back to the system meanwhile may fault (SIGBUS) when the pool is empty; what one has adopted cannot go.
+ * It can be read without a fault until the session is closed, whatever becomes of the object.  For that, pages of the pools of huge pages that come free after a
+ * session's first slabc_deref() (of a SLABC_RDONLY session: after it was opened) stay with the arena, for any cache, until that session ends.
  */
 SLABC_API void *slabc_deref(struct slabc *c, slabc_ref ref);
 /* 1: the reference still stands; 0: what was read since it was resolved may be another object's (errno ENOTSUP: SLABC_NO_OWNER, nobody can say). */

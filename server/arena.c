@@ -4,8 +4,8 @@
  *
  * Each node has a segment for each kind of page the arena may use, all in one place space, so that the ladder can step down at any unit
  * without anybody mapping anything anew.  Pages are committed by segment_commit() before a slab lies in them and punched when a unit is
- * free. Transparent huge pages are 4 KiB pages of which the kernel makes one after that (segment_collapse()); a unit of which it cannot
- * stays as it is.
+ * free; one of hugetlb pages, of which a hole cannot be read when the pool is empty, waits for its last reader (readers.h).
+ * Transparent huge pages are 4 KiB pages of which the kernel makes one after that (segment_collapse()); a unit of which it cannot stays as it is.
  */
 #include "server/arena.h"
 
@@ -189,7 +189,20 @@ give_back_unit(void *ctx, uint32_t first, uint32_t n)
 	atomic_add(&s->arena->committed_bytes, -extent.bytes);
 }
 
-static const struct pages_ops page_ops = {commit_unit, give_back_unit};
+static uint64_t
+mark_unit(void *ctx)
+{
+	return readers_last(&((struct arena_segment *)ctx)->arena->readers);
+}
+
+static uint64_t
+kept_from(void *ctx)
+{
+	return readers_oldest(&((struct arena_segment *)ctx)->arena->readers);
+}
+
+static const struct pages_ops page_ops = {.commit = commit_unit, .give_back = give_back_unit};
+static const struct pages_ops hugetlb_ops = {.commit = commit_unit, .give_back = give_back_unit, .mark = mark_unit, .kept_from = kept_from};
 
 /* A segment of slabd's metadata, mapped for writing. */
 static int
@@ -239,7 +252,7 @@ add_segment(struct arena *arena, unsigned node, const struct rung *rung, uint32_
 	s->fd_readonly = segment_reopen_readonly(s->fd);
 	r = s->fd_readonly < 0 ? s->fd_readonly : bitset_init(&s->collapsed, n_pages >> rung->unit_order);
 	if (r == 0)
-		r = pages_init(&s->pages, n_pages, rung->unit_order, 0, &page_ops, s);
+		r = pages_init(&s->pages, n_pages, rung->unit_order, 0, rung->kind == LAYOUT_PAGES_4K ? &page_ops : &hugetlb_ops, s);
 	if (r < 0) {
 		bitset_deinit(&s->collapsed);
 		close(s->fd);
@@ -467,6 +480,7 @@ arena_new(struct arena **arenap, const struct arena_options *options, char *why,
 	pthread_mutex_init(&arena->ledger_lock, NULL);
 	pthread_mutex_init(&arena->registry_lock, NULL);
 	roots_init(&arena->roots);
+	readers_init(&arena->readers);
 	/* Attaching and reaping must not starve behind refills. */
 	pthread_rwlockattr_init(&attr);
 	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
@@ -529,6 +543,7 @@ arena_free(struct arena *arena)
 	pthread_mutex_destroy(&arena->ledger_lock);
 	pthread_mutex_destroy(&arena->registry_lock);
 	roots_deinit(&arena->roots);
+	readers_deinit(&arena->readers);
 	for (unsigned i = 0; i <= LAYOUT_MAX_CLIENTS; i++)
 		free(arena->dead[i]);
 	pthread_rwlock_destroy(&arena->sessions_lock);
@@ -638,4 +653,17 @@ arena_run_free(struct arena *arena, uint32_t page, uint32_t n_pages)
 	struct arena_segment *s = segment_of(arena, page);
 
 	pages_free_run(&s->pages, page - s->first_page, n_pages);
+}
+
+void
+arena_trim(struct arena *arena)
+{
+	for (unsigned i = 0; i < arena->n_segments; i++)
+		pages_trim(&arena->segments[i].pages);
+}
+
+uint64_t
+arena_kept_bytes(struct arena_segment *s)
+{
+	return (uint64_t)pages_kept(&s->pages) * LAYOUT_PAGE_BYTES;
 }

@@ -3,7 +3,7 @@
  * Arena: one named space of objects: its segments, word table, page map, ledger, caches and sessions.
  *
  * Lock ranks, in acquisition order: sessions, registry, session work (session.h), list_lock (node.h), then ledger, pages, words, roots
- * and stashes (stash.h), which are leaves.  A request on a session holds `sessions` for reading, and so does whoever uses a struct cache; only the appearance and
+ * and stashes (stash.h), which are leaves, but that readers is taken under pages.  A request on a session holds `sessions` for reading, and so does whoever uses a struct cache; only the appearance and
  * the end of a session, and what changes a cache for all (tuning, destroying), take it for writing.
  */
 #ifndef SLAB_SERVER_ARENA_H
@@ -17,6 +17,7 @@
 #include "server/ladder.h"
 #include "server/pages.h"
 #include "server/profile.h"
+#include "server/readers.h"
 #include "server/root.h"
 #include "server/slab.h"
 #include "server/topology.h"
@@ -105,6 +106,9 @@ struct arena {
 
 	struct roots roots;
 
+	/* Of all sessions: who may still look at memory that was freed. */
+	struct readers readers;
+
 	pthread_rwlock_t sessions_lock;
 	struct session *first_session;
 	struct session *sessions[LAYOUT_MAX_CLIENTS + 1]; /* by client slot */
@@ -142,6 +146,11 @@ void arena_pages_free(struct arena *arena, uint32_t page, unsigned order);
 /* The same for a run of n_pages. */
 int arena_run_alloc(struct arena *arena, unsigned node, uint32_t n_pages, uint32_t *pagep);
 void arena_run_free(struct arena *arena, uint32_t page, uint32_t n_pages);
+
+/* A reader has left: pages that were kept for it go back to the system. */
+void arena_trim(struct arena *arena);
+/* Bytes of the segment that are free, and committed for those only who may still read there. */
+uint64_t arena_kept_bytes(struct arena_segment *s);
 
 static inline struct cache *
 arena_cache(struct arena *arena, uint64_t id)

@@ -268,6 +268,7 @@ request_nodes(struct request *q)
 		out->free_bytes += (uint64_t)c.n_free * LAYOUT_PAGE_BYTES;
 		out->given_back_bytes += (uint64_t)c.n_given_back * LAYOUT_PAGE_BYTES;
 		out->n_commit_fails += c.n_commit_fails;
+		out->kept_bytes += arena_kept_bytes(s);
 	}
 	return PROTO_STATUS_OK;
 }

@@ -152,6 +152,13 @@ session_free(struct session *session)
 	free(session);
 }
 
+/* NULL: a read-only session, which has no segment, or one that could not be mapped. */
+static const uint32_t *
+reader_flag(const struct session *session)
+{
+	return session->map ? &session_head(session)->has_resolved : NULL;
+}
+
 /* sessions_lock held for writing. */
 static void
 enter(struct session *session)
@@ -163,6 +170,7 @@ enter(struct session *session)
 		session_head(session)->client = session->client;
 		session_head(session)->incarnation = session->id >> 14;
 	}
+	readers_enter(&arena->readers, &session->reader, reader_flag(session));
 	arena->sessions[session->client] = session;
 	session->next = arena->first_session;
 	session->prevp = &arena->first_session;
@@ -265,8 +273,10 @@ session_end(struct session *session, bool still_named)
 	}
 	if (still_named)
 		remember(session);
+	readers_leave(&arena->readers, &session->reader);
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	session_free(session);
+	arena_trim(arena);
 }
 
 bool
@@ -281,6 +291,8 @@ session_is_mapped_by_client(struct session *session)
 	if (session->fd < 0)
 		return false;
 	pthread_rwlock_wrlock(&arena->sessions_lock);
+	/* Pages come free without that lock too. */
+	readers_move(&arena->readers, &session->reader, NULL);
 	if (session->map)
 		segment_unmap(session->map, LAYOUT_SESSION_BYTES);
 	clock_gettime(CLOCK_MONOTONIC, &start);
@@ -297,7 +309,10 @@ session_is_mapped_by_client(struct session *session)
 	if (!map)
 		log_error("client %u: its session segment could not be mapped again: %s", session->id, strerror(errno));
 	session->map = map;
+	readers_move(&arena->readers, &session->reader, reader_flag(session));
 	pthread_rwlock_unlock(&arena->sessions_lock);
+	/* What came free meanwhile was kept for it in case it reads. */
+	arena_trim(arena);
 	return is_mapped;
 }
 

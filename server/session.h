@@ -50,6 +50,7 @@ struct session {
 	gid_t gid;
 	char label[32];
 	bool is_readonly;
+	struct reader reader;
 	uint64_t n_faults;  /* atomic: things that no correct client does */
 	uint64_t n_reports; /* atomic: what it said of itself */
 

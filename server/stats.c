@@ -81,8 +81,10 @@ stats_status(struct slabd *slabd, struct arena *arena, struct proto_status_reply
 	pthread_mutex_lock(&arena->ledger_lock);
 	snprintf(reply->page_note, sizeof reply->page_note, "%s", arena->page_note);
 	pthread_mutex_unlock(&arena->ledger_lock);
-	for (unsigned i = 0; i < arena->n_segments; i++)
+	for (unsigned i = 0; i < arena->n_segments; i++) {
 		*bytes_of_kind(reply, arena->segments[i].kind) += resident(arena->segments[i].fd);
+		reply->kept_bytes += arena_kept_bytes(&arena->segments[i]);
+	}
 	/* They lie among the small pages. */
 	reply->bytes_thp = atomic_read(&arena->thp_bytes);
 	reply->bytes_4k -= reply->bytes_thp < reply->bytes_4k ? reply->bytes_thp : reply->bytes_4k;

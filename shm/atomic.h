@@ -34,4 +34,15 @@
 #define atomic_fence_acquire() __atomic_thread_fence(__ATOMIC_ACQUIRE)
 #endif
 
+/* Earlier stores are visible to all before later loads are made. Of two threads that each write, fence and read what the other writes, one at least sees it. */
+#ifdef __SANITIZE_THREAD__
+#define atomic_fence_full()                                                                                                                \
+	__extension__({                                                                                                                    \
+		int fence_ = 0;                                                                                                            \
+		(void)__atomic_fetch_add(&fence_, 0, __ATOMIC_SEQ_CST);                                                                    \
+	})
+#else
+#define atomic_fence_full() __atomic_thread_fence(__ATOMIC_SEQ_CST)
+#endif
+
 #endif

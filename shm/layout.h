@@ -175,6 +175,8 @@ struct layout_session {
 	uint32_t n_slots;
 	/* Threads with a sheaf now.  W: client. R: slabd, for show. */
 	uint32_t n_threads;
+	/* 1: the client has begun to resolve references, so that pages may not go from under what it reads; 0: not yet.  W: client, once, before (READER). R: slabd. */
+	uint32_t has_resolved;
 };
 
 /*

@@ -67,6 +67,7 @@
 	X(NO_WORD_CHECK)                                                                                                                   \
 	X(GENERATION_RESET)                                                                                                                \
 	X(NO_INCARNATION)                                                                                                                  \
+	X(SHOW_LATE)                                                                                                                       \
 	X(NO_GUARD)
 
 #define STEP_ENUM(x) STEP_##x,

@@ -23,6 +23,8 @@ CU_pSuite it_config_suite(void);
 CU_pSuite it_access_suite(void);
 CU_pSuite it_arenas_suite(void);
 CU_pSuite it_pages_suite(void);
+CU_pSuite it_readers_suite(void);
+CU_pSuite it_numa_suite(void);
 CU_pSuite it_sized_suite(void);
 CU_pSuite it_flags_suite(void);
 CU_pSuite it_ctl_suite(void);
@@ -49,6 +51,8 @@ static const struct {
 	{"access", it_access_suite},
 	{"arenas", it_arenas_suite},
 	{"pages", it_pages_suite},
+	{"readers", it_readers_suite},
+	{"numa", it_numa_suite},
 	{"sized", it_sized_suite},
 	{"flags", it_flags_suite},
 	{"ctl", it_ctl_suite},

@@ -601,3 +601,31 @@ it_page_in_another_life_is_stale(void)
 	slabc_close(b);
 	rig_stop();
 }
+
+static bool was_reader;
+
+static void
+look_at_readers(void)
+{
+	was_reader = readers_oldest(&rig.arena->readers) != UINT64_MAX;
+}
+
+/* Slabd that frees pages at the instant when a client's first reference resolves knows that it may be reading. */
+void
+it_is_a_reader_before_it_resolves(void)
+{
+	void *p;
+
+	rig_start(1);
+	b = rig_open(rig.socket);
+	bk = open_bare(b, "read", SMALL_BYTES);
+	p = rig_get(bk);
+	look_at_readers();
+	HOLDS(!was_reader, "a session that resolved nothing counts as a reader");
+	rig_at(STEP_DEREF_READ, 0, look_at_readers);
+	NEED(slabc_deref(b, rig_share(b, p)) == p, "a reference of an object of its own does not resolve");
+	NEED(rig_was_played(), "nothing was read");
+	HOLDS(was_reader, "the page map was read by a session that slabd does not take for a reader");
+	slabc_close(b);
+	rig_stop();
+}

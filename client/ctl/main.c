@@ -110,6 +110,7 @@ static const struct show_view nodes_view[] = {
 	{SHOW(nodes, huge_bytes), "huge"},
 	{SHOW(nodes, small_bytes), "small"},
 	{SHOW(nodes, free_bytes), "free"},
+	{SHOW(nodes, kept_bytes), "kept"},
 	{SHOW(nodes, given_back_bytes), "givenback"},
 	{SHOW(nodes, n_commit_fails), "commitfails"},
 	{0, NULL},
