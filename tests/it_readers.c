@@ -17,7 +17,7 @@ enum {
 	HUGE_BYTES = 2 << 20,
 	POOL = 3,
 	N_UNITS = 2,
-	N_OBJECTS = N_UNITS * HUGE_BYTES / PAGE,
+	N_OBJECTS = N_UNITS * HUGE_BYTES / PAGE - 64, /* a few less than fill them: some are asked for ahead */
 	N_LATER = N_UNITS * HUGE_BYTES / 2 / PAGE, /* of another cache: fewer than fill them */
 };
 
