@@ -139,7 +139,7 @@ own(struct owner *o, struct harness *h)
 	}
 	REQUIRE((o->ref = slabc_ref_of(o->c, o->pv[0])) != 0);
 	CHECK(slabc_publish(o->c, "the object", o->ref, SLABC_REPLACE) == 0);
-	o->n_units = (unsigned)(harness_status(h).committed_bytes / HUGE_BYTES);
+	o->n_units = (unsigned)((harness_status(h).committed_bytes + HUGE_BYTES - 1) / HUGE_BYTES);
 	CHECK(o->n_units == N_UNITS || (o->n_units == POOL && harness_status(h).n_nodes > 1));
 }
 
