@@ -28,13 +28,15 @@ void
 slabc_free(struct slabc_cache *k, void *p)
 {
 	struct sheaf *s = tls.main[k->v.index];
+	uint64_t off = sheaf_offset(&k->v, p);
 
-	if (__builtin_expect(sheaf_push(&k->v, s, p), 1))
+	if (__builtin_expect(sheaf_push(&k->v, s, off), 1))
 		return;
-	/* Hides that k and p are the same, so that what comes here costs the path above no register. */
-	__asm__("" : "+r"(k), "+r"(p));
-	if (!sheaf_push_wordless(&k->v, s, p))
-		thread_free_slow(k, p);
+	/* What comes here costs the path above no register: it reads again, and makes p out of off. */
+	atomic_compiler_barrier();
+	SHEAF_HIDE(off);
+	if (!sheaf_push_wordless(&k->v, s, off))
+		thread_free_slow(k, k->v.base + off);
 }
 
 static uint64_t *

@@ -22,6 +22,7 @@ slabc_alloc(struct slabc_cache *k)
 
 	if (__builtin_expect(p != NULL, 1))
 		return p;
+	atomic_compiler_barrier();
 	p = sheaf_pop_wordless(&k->v, s);
 	return p ? p : thread_alloc_slow(k);
 }
