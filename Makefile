@@ -40,7 +40,7 @@ PROTO_SRC = proto/codec.c proto/channel.c
 SERVER_SRC = server/access.c server/arena.c server/audit.c server/bitset.c server/cache.c server/config.c server/conn.c server/geometry.c server/grant.c \
 	server/ladder.c server/listener.c server/log.c server/node.c server/orphan.c server/pages.c server/profile.c server/reaper.c server/ref.c server/request.c server/request_admin.c server/request_root.c server/retire.c server/root.c server/request_access.c server/session.c server/slab.c \
 	server/slabd.c server/stats.c server/topology.c server/watch.c server/words.c
-CLIENT_SRC = client/admin.c client/block.c client/bulk.c client/cache.c client/free.c client/mapping.c client/orphan.c client/ref.c client/root.c client/session.c client/sized.c client/slabclient.c client/thread.c
+CLIENT_SRC = client/admin.c client/block.c client/bulk.c client/cache.c client/free.c client/inline.c client/mapping.c client/orphan.c client/ref.c client/root.c client/session.c client/sized.c client/slabclient.c client/thread.c
 CTL_SRC = client/ctl/ask.c client/ctl/command.c client/ctl/main.c client/ctl/show.c client/ctl/table.c
 
 obj = $(patsubst %.c,$(B)/%.o,$(1))
@@ -52,7 +52,7 @@ CTL_OBJ = $(call obj,$(CTL_SRC))
 
 LIB = $(B)/libslabclient.so.$(VERSION)
 
-all: $(B)/slabd $(B)/slabctl $(B)/libslabclient.so $(B)/libslabclient.a
+all: $(B)/slabd $(B)/slabctl $(B)/libslabclient.so $(B)/libslabclient.a $(B)/slabclient-inline.h
 
 $(B)/slabd: $(B)/server/main.o $(SERVER_OBJ) $(PROTO_OBJ) $(SHM_OBJ)
 	$(CC) $(LD_ALL) -o $@ $^ $(SERVER_LIBS)
@@ -81,6 +81,16 @@ $(B)/layout_hash.c: $(B)/layout_hash_gen.c
 
 $(B)/layout_hash.o: $(B)/layout_hash.c
 	$(CC) $(C_ALL) -c -o $@ $<
+
+# The layout hash as a part of a name; and the public header that has the fast path in it.
+$(B)/layout_name.h: $(B)/layout_hash.c
+	sed -n 's/.* = 0x\([0-9a-f]*\)ull;/#define LAYOUT_NAME \1/p' $< >$@
+
+$(B)/client/inline.o: $(B)/layout_name.h
+$(B)/client/inline.o: C_EXTRA += -I$(B)
+
+$(B)/slabclient-inline.h: client/slabclient-inline.h.in client/inline.awk shm/atomic.h shm/layout.h shm/sheaf.h shm/word.h $(B)/layout_name.h
+	awk -v hash=$$(sed 's/.* //' $(B)/layout_name.h) -f client/inline.awk $< >$@
 
 # The client hides everything that its header does not declare.
 $(CLIENT_OBJ) $(PROTO_OBJ): C_EXTRA += -fvisibility=hidden
@@ -112,6 +122,20 @@ $(B)/tests/stress_kill: $(call obj,$(STRESS_SRC)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/l
 $(B)/tests/steady: $(B)/tests/steady.o $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
 
+$(B)/tests/instructions: $(B)/tests/instructions.o $(B)/libslabclient.so
+	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
+
+# Programs with the fast path inlined: from the same sources as the others.
+$(B)/inlined/%.o: %.c $(B)/slabclient-inline.h
+	@mkdir -p $(@D)
+	$(CC) $(C_ALL) -fPIE -Iclient -include $(B)/slabclient-inline.h -MMD -MP -c -o $@ $<
+
+$(B)/tests/it-inline: $(patsubst %.c,$(B)/inlined/%.o,$(IT_SRC)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.so
+	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK) $(CLIENT_LIBS) $(TEST_LIBS) -ldl
+
+$(B)/tests/instructions-inline: $(B)/inlined/tests/instructions.o $(B)/libslabclient.so
+	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
+
 # Built with SLAB_STEPS (shm/step.h), everything in one program.
 $(B)/tests/test_mutants: $(call obj,tests/test_mutants.c $(wildcard tests/steps_*.c)) $(B)/shm/step.o $(ALL_OBJ)
 	$(CC) $(LD_ALL) -o $@ $^ $(SERVER_LIBS) $(TEST_LIBS)
@@ -119,9 +143,9 @@ $(B)/tests/test_mutants: $(call obj,tests/test_mutants.c $(wildcard tests/steps_
 $(B)/tests/attach: $(B)/tests/systemd/attach.o $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
 
-test-programs: all $(B)/tests/unit $(B)/tests/it $(B)/tests/stress_kill $(B)/tests/steady $(B)/tests/attach
+test-programs: all $(B)/tests/unit $(B)/tests/it $(B)/tests/stress_kill $(B)/tests/steady $(B)/tests/attach $(B)/tests/instructions $(B)/tests/instructions-inline
 
-check: test-programs
+check: test-programs $(B)/tests/it-inline
 	$(MAKE) VARIANT=steps C_EXTRA=-DSLAB_STEPS build/steps/tests/test_mutants
 	BUILD=$(B) tests/check.sh
 
@@ -178,6 +202,7 @@ $(B)/slabctl $(BINDIR) 755
 $(LIB) $(LIBDIR) 755
 $(B)/libslabclient.a $(LIBDIR) 644
 client/slabclient.h $(INCLUDEDIR) 644
+$(B)/slabclient-inline.h $(INCLUDEDIR) 644
 $(B)/libslabclient.pc $(LIBDIR)/pkgconfig 644
 $(B)/slabd.service $(SYSTEMDDIR) 644
 systemd/slabd.socket $(SYSTEMDDIR) 644

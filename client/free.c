@@ -27,16 +27,8 @@ struct free_target {
 void
 slabc_free(struct slabc_cache *k, void *p)
 {
-	struct sheaf *s = tls.main[k->v.index];
-	uint64_t off = sheaf_offset(&k->v, p);
-
-	if (__builtin_expect(sheaf_push(&k->v, s, off), 1))
-		return;
-	/* What comes here costs the path above no register: it reads again, and makes p out of off. */
-	atomic_compiler_barrier();
-	SHEAF_HIDE(off);
-	if (!sheaf_push_wordless(&k->v, s, off))
-		thread_free_slow(k, k->v.base + off);
+	if (!sheaf_free(&k->v, tls.main[k->v.index], &p))
+		thread_free_slow(k, p);
 }
 
 static uint64_t *

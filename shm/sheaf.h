@@ -47,14 +47,14 @@ struct sheaf {
 
 /* What the hot path needs to know of a cache, the beginning of its handle (client/internal.h). */
 struct sheaf_view {
+	uint32_t index;                  /* of the handle, in a thread's table of sheaves; first for ever (client/inline.c) */
+	uint32_t me;                     /* owner slot */
 	char *base;                      /* this process's address of place 0 */
 	uint64_t span;                   /* bytes of place space */
 	const struct layout_page *pages; /* page map */
 	uint32_t *words;                 /* word table */
 	uint64_t recip;                  /* ceil(2^32 / object_bytes); 64 bits, to be multiplied with as it is */
-	uint32_t me;                     /* owner slot */
 	uint32_t birth;                  /* added to an unowned word by an allocation: one generation, me, state at birth */
-	uint32_t index;                  /* of the handle, in a thread's table of sheaves */
 	uint32_t object_bytes;
 	uint16_t cache; /* id in the arena */
 };
@@ -63,7 +63,7 @@ struct sheaf_view {
 static inline uint32_t *
 sheaf_entry(struct sheaf *s, size_t i)
 {
-	return (uint32_t *)(void *)((char *)s + i * sizeof(uint32_t) + offsetof(struct sheaf, entry));
+	return (uint32_t *)(void *)((char *)s + i * sizeof(uint32_t) + sizeof(struct sheaf));
 }
 
 /* The bracket around every touch of a sheaf of either kind. */
@@ -142,10 +142,11 @@ sheaf_pop(const struct sheaf_view *v, struct sheaf *s)
 	atomic_write(&s->busy, 1);
 	atomic_compiler_barrier();
 	n = atomic_peek(&s->size);
-	SHEAF_HIDE(n);
-	if (__builtin_expect((uint32_t)n <= atomic_peek(&s->floor), 0))
+	if (__builtin_expect(n <= atomic_peek(&s->floor), 0))
 		goto slow;
-	place = atomic_peek(sheaf_entry(s, n - 1));
+	n--;
+	SHEAF_HIDE(n);
+	place = atomic_peek(sheaf_entry(s, n));
 	i = sheaf_word_index(v, place << LAYOUT_PLACE_SHIFT);
 	SHEAF_HIDE(place);
 	words = v->words;
@@ -155,13 +156,13 @@ sheaf_pop(const struct sheaf_view *v, struct sheaf *s)
 	SHEAF_HIDE(i);
 	STEP(ALLOC_ENTERED);
 	if (MUTANT(SHRINK_FIRST)) {
-		atomic_write(&s->size, (uint32_t)n - 1);
+		atomic_write(&s->size, (uint32_t)n);
 		STEP(ALLOC_NAMED);
 	}
 	atomic_poke(&words[i], w + v->birth);
 	STEP(ALLOC_NAMED);
 	/* order: SHEAF_SIZE release - the word names the owner before the sheaf lets go */
-	atomic_write_release(&s->size, (uint32_t)n - 1);
+	atomic_write_release(&s->size, (uint32_t)n);
 	STEP(ALLOC_SHRUNK);
 	atomic_write_release(&s->busy, 0);
 	p = v->base + (place << LAYOUT_PLACE_SHIFT);
@@ -231,13 +232,14 @@ sheaf_pop_wordless(const struct sheaf_view *v, struct sheaf *s)
 	atomic_write(&s->busy, SHEAF_WORDLESS | SHEAF_BUSY);
 	atomic_compiler_barrier();
 	n = atomic_peek(&s->size);
-	SHEAF_HIDE(n);
-	if (__builtin_expect((uint32_t)n <= atomic_peek(&s->floor), 0)) {
+	if (__builtin_expect(n <= atomic_peek(&s->floor), 0)) {
 		atomic_write_release(&s->busy, SHEAF_WORDLESS);
 		return NULL;
 	}
-	place = atomic_peek(sheaf_entry(s, n - 1));
-	atomic_write_release(&s->size, (uint32_t)n - 1);
+	n--;
+	SHEAF_HIDE(n);
+	place = atomic_peek(sheaf_entry(s, n));
+	atomic_write_release(&s->size, (uint32_t)n);
 	atomic_write_release(&s->busy, SHEAF_WORDLESS);
 	p = v->base + (place << LAYOUT_PLACE_SHIFT);
 	if (!p)
@@ -271,6 +273,35 @@ sheaf_push_wordless(const struct sheaf_view *v, struct sheaf *s, uint64_t off)
 	return true;
 slow:
 	atomic_write_release(&s->busy, SHEAF_WORDLESS);
+	return false;
+}
+
+/* The two of the public interface, for a cache of either kind: the library's, and by slabclient-inline.h a program's own. */
+static inline void *
+sheaf_alloc(const struct sheaf_view *v, struct sheaf *s)
+{
+	void *p = sheaf_pop(v, s);
+
+	if (__builtin_expect(p != NULL, 1))
+		return p;
+	/* What comes here reads again, so that it costs the path above no register. */
+	atomic_compiler_barrier();
+	return sheaf_pop_wordless(v, s);
+}
+
+/* false: slow; *pp is p, but not from a register that was kept for it. */
+static inline bool
+sheaf_free(const struct sheaf_view *v, struct sheaf *s, void **pp)
+{
+	uint64_t off = sheaf_offset(v, *pp);
+
+	if (__builtin_expect(sheaf_push(v, s, off), 1))
+		return true;
+	atomic_compiler_barrier();
+	SHEAF_HIDE(off);
+	if (sheaf_push_wordless(v, s, off))
+		return true;
+	*pp = v->base + off;
 	return false;
 }
 
