@@ -176,13 +176,37 @@ check-long: test-programs
 
 BENCH_SRC = $(wildcard tests/bench/*.c)
 
+# Each of them alone with the peers that it measures.
+BENCH_FRAME = $(call obj,$(filter-out tests/bench/peer_%.c,$(BENCH_SRC)))
+BENCH_LINK = -L$(B) -lslabclient -Wl,-rpath,'$$ORIGIN/../..' -lm
+
 $(B)/tests/bench/bench: $(call obj,$(BENCH_SRC)) $(B)/libslabclient.so
-	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) -L$(B) -lslabclient -Wl,-rpath,'$$ORIGIN/../..' -lm
+	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(BENCH_LINK)
+
+$(B)/tests/bench/bench-inline: $(BENCH_FRAME) $(B)/inlined/tests/bench/peer_slabd.o $(B)/libslabclient.so
+	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(BENCH_LINK) -Wl,--wrap=slabc_alloc,--wrap=slabc_free
+
+$(B)/tests/bench/peers/dpdk.o: C_EXTRA += $(shell pkg-config --cflags libdpdk 2>/dev/null)
+$(B)/tests/bench/bench-dpdk: $(BENCH_FRAME) $(B)/tests/bench/peers/dpdk.o
+	$(CC) $(LD_ALL) -o $@ $^ $(shell pkg-config --libs libdpdk) -lm
+
+$(B)/tests/bench/peers/boost.o: tests/bench/peers/boost.cc
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -Wall -Wextra -I. -pthread $(CFLAGS) -MMD -MP -c -o $@ $<
+$(B)/tests/bench/bench-boost: $(BENCH_FRAME) $(B)/tests/bench/peers/boost.o
+	$(CXX) $(LD_ALL) -o $@ $^ -lrt -lm
+
+# The peers whose packages are there.
+BENCH_PEERS = $(B)/tests/bench/bench-inline $(if $(shell pkg-config --exists libdpdk && echo yes),$(B)/tests/bench/bench-dpdk) \
+	$(if $(wildcard /usr/include/boost/interprocess/managed_shared_memory.hpp),$(B)/tests/bench/bench-boost)
 
 BENCH_ENV = SLABD=$(B)/slabd SLABCTL=$(B)/slabctl BENCH=$(B)/tests/bench/bench OUT=build/bench
 
 bench: all $(B)/tests/bench/bench
 	$(BENCH_ENV) tests/bench/run.sh
+
+bench-peers: all $(B)/tests/bench/bench $(BENCH_PEERS)
+	$(BENCH_ENV) tests/bench/peers.sh
 
 bench-trade: all $(B)/tests/bench/bench
 	$(BENCH_ENV) tests/bench/trade.sh
@@ -240,7 +264,7 @@ uninstall:
 	for l in $(INSTALL_LINKS); do rm -f "$(DESTDIR)$(LIBDIR)/$$l"; done
 
 format:
-	clang-format -i shm/*.[ch] proto/*.[ch] server/*.[ch] client/*.[ch] client/ctl/*.[ch] tests/*.[ch] tests/bench/*.[ch] examples/*.[ch]
+	clang-format -i shm/*.[ch] proto/*.[ch] server/*.[ch] client/*.[ch] client/ctl/*.[ch] tests/*.[ch] tests/bench/*.[ch] tests/bench/peers/*.c* examples/*.[ch]
 
 help:
 	@echo "make              slabd, slabctl and libslabclient in $(B)/"
@@ -250,6 +274,7 @@ help:
 	@echo "make check-mutants, check-model   each rule broken on purpose, in C and in the models (spin)"
 	@echo "make check-long   the kill storm ten times as long"
 	@echo "make bench        speed beside glibc and tcmalloc;  make bench-trade   speed against memory, table and plot"
+	@echo "make bench-peers  speed and memory beside DPDK, Boost.Interprocess, jemalloc, mimalloc, tcmalloc, as far as installed: tables and plots"
 	@echo "make install, uninstall       PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)"
 	@echo "make format, clean, help"
 
@@ -258,5 +283,5 @@ clean:
 
 FORCE:
 
-.PHONY: all test-programs check check-asan check-tsan check-mutants check-model check-long bench bench-trade demo install uninstall format help clean FORCE
+.PHONY: all test-programs check check-asan check-tsan check-mutants check-model check-long bench bench-peers bench-trade demo install uninstall format help clean FORCE
 .DELETE_ON_ERROR:
