@@ -23,6 +23,13 @@ color(p) = is(p, "slabd") ? 0x0072b2 : is(p, "slabd-inline") ? 0x56b4e9 : is(p, 
 units(p, pattern) = is(strcol(1), p) && is(strcol(2), pattern) ? $5 : NaN
 rows(p, pattern, n) = sprintf("< awk -F, '$1 == \"%s\" && $2 == \"%s\" && (%d == 0 || $3 == %d)' '%s'; echo ,,NaN,NaN,NaN,,,,NaN", p, pattern, n, n, csv)
 
+# Of a part of the patterns and numbers only what is there.
+has_two = 0
+do for [i=1:words(processes)] {
+	if (word(processes, i) eq "2") {
+		has_two = 1
+	}
+}
 # "pipe" has one number of processes only.
 scaled = ""
 do for [i=1:words(patterns)] {
@@ -54,38 +61,42 @@ do for [kind in "svg png"] {
 	unset multiplot
 	unset output
 
-	set output out."/peers-ns.".kind
-	unset logscale x
-	set logscale y
-	set format y "%g"
-	set xtics auto
-	set title "ns a unit and worker, 2 processes, medians (less is better, log scale)\n{/*0.75 ".machine."}"
-	unset xlabel
-	set ylabel "ns"
-	set style fill solid 0.9
-	set xtics ()
-	do for [i=1:words(patterns)] {
-		set xtics add (word(patterns, i) i)
+	if (has_two) {
+		set output out."/peers-ns.".kind
+		unset logscale x
+		set logscale y
+		set format y "%g"
+		set xtics auto
+		set title "ns a unit and worker, 2 processes, medians (less is better, log scale)\n{/*0.75 ".machine."}"
+		unset xlabel
+		set ylabel "ns"
+		set style fill solid 0.9
+		set xtics ()
+		do for [i=1:words(patterns)] {
+			set xtics add (word(patterns, i) i)
+		}
+		width = 0.85 / n_peers
+		set boxwidth width
+		plot [0.5:words(patterns) + 0.5] for [j=1:n_peers] for [i=1:words(patterns)] rows(word(peers, j), word(patterns, i), 2) \
+			using (i + (j - (n_peers + 1) / 2.0) * width):4 with boxes lc rgb color(word(peers, j)) title (i == 1 ? word(peers, j) : "")
+		unset output
 	}
-	width = 0.85 / n_peers
-	set boxwidth width
-	plot [0.5:words(patterns) + 0.5] for [j=1:n_peers] for [i=1:words(patterns)] rows(word(peers, j), word(patterns, i), 2) \
-		using (i + (j - (n_peers + 1) / 2.0) * width):4 with boxes lc rgb color(word(peers, j)) title (i == 1 ? word(peers, j) : "")
-	unset output
 
-	set output out."/peers-idle.".kind
-	set title "Speed against memory that is idle or administration\n{/*0.75 batch64k, 2 processes; memory: 65,536 live objects of 256 bytes, one process; ".machine."}"
-	set xlabel "taken beyond the live objects (KiB, log scale)"
-	set ylabel "units/s of both processes (log scale)"
-	set logscale xy
-	set xtics auto
-	set format x "%g"
-	set format y "10^{%L}"
-	set key off
-	set offsets 0, 0, 0, 0
-	plot for [j=1:n_peers] rows(word(peers, j), "batch64k", 2) using ($9 > 1 ? ($9 - 1) * live_bytes / 1024 : 1):5:1 with labels point pt 7 ps 1.2 \
-		lc rgb color(word(peers, j)) offset 0, 0.9 tc rgb color(word(peers, j)) notitle
-	unset output
+	if (has_two && strstrt(patterns, "batch64k")) {
+		set output out."/peers-idle.".kind
+		set title "Speed against memory that is idle or administration\n{/*0.75 batch64k, 2 processes; memory: 65,536 live objects of 256 bytes, one process; ".machine."}"
+		set xlabel "taken beyond the live objects (KiB, log scale)"
+		set ylabel "units/s of both processes (log scale)"
+		set logscale xy
+		set xtics auto
+		set format x "%g"
+		set format y "10^{%L}"
+		set key off
+		set offsets 0, 0, 0, 0
+		plot for [j=1:n_peers] rows(word(peers, j), "batch64k", 2) using ($9 > 1 ? ($9 - 1) * live_bytes / 1024 : 1):5:1 with labels point pt 7 ps 1.2 \
+			lc rgb color(word(peers, j)) offset 0, 0.9 tc rgb color(word(peers, j)) notitle
+		unset output
+	}
 	unset ylabel
 	unset xlabel
 	unset logscale

@@ -126,4 +126,4 @@ if ! command -v gnuplot >/dev/null; then
 	exit 0
 fi
 gnuplot -c "$here/peers.gp" "$OUT" "$OUT/peers-median.csv" "$peers" "$PATTERNS" "$PROCESSES" "$(machine)" || fail "gnuplot failed"
-echo "$OUT/peers-scale, peers-ns and peers-idle (.svg, .png) show them."
+echo "$OUT/peers-scale, peers-ns and peers-idle (.svg, .png) show them, as far as they were measured."
