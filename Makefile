@@ -28,7 +28,7 @@ endif
 # C_EXTRA, LD_EXTRA: what a variant adds (check-asan, check-tsan, the steps build).
 C_EXTRA =
 LD_EXTRA =
-C_ALL = -std=gnu11 -D_GNU_SOURCE $(WARN) -I. -fPIC -pthread $(CFLAGS) $(C_EXTRA)
+C_ALL = -std=gnu11 -D_GNU_SOURCE $(WARN) -I. -I$(B) -fPIC -pthread $(CFLAGS) $(C_EXTRA)
 LD_ALL = -pthread $(LDFLAGS) $(LD_EXTRA)
 
 PC_SERVER := libevent msgpack libsystemd
@@ -87,7 +87,6 @@ $(B)/layout_name.h: $(B)/layout_hash.c
 	sed -n 's/.* = 0x\([0-9a-f]*\)ull;/#define LAYOUT_NAME \1/p' $< >$@
 
 $(B)/client/inline.o: $(B)/layout_name.h
-$(B)/client/inline.o: C_EXTRA += -I$(B)
 
 $(B)/slabclient-inline.h: client/slabclient-inline.h.in client/inline.awk shm/atomic.h shm/layout.h shm/sheaf.h shm/word.h $(B)/layout_name.h
 	awk -v hash=$$(sed 's/.* //' $(B)/layout_name.h) -f client/inline.awk $< >$@
