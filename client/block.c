@@ -85,6 +85,7 @@ block_new(struct thread_block **tbp)
 	pthread_setspecific(exit_key, tb);
 	tls.main = tb->main;
 	tls.block = tb;
+	inline_show(tb->main);
 	*tbp = tb;
 	return 0;
 }
@@ -166,6 +167,7 @@ thread_exit(void *arg)
 		tb->next->linkp = tb->linkp;
 	numbers_used[tb->number / 64] &= ~(UINT64_C(1) << (tb->number % 64));
 	pthread_mutex_unlock(&library_lock);
+	inline_show(NULL);
 	tls.main = no_sheaves;
 	tls.block = NULL;
 	munmap(tb, sizeof(*tb));
@@ -185,6 +187,7 @@ thread_forget_all(void)
 	library_threads = NULL;
 	memset(numbers_used, 0, sizeof(numbers_used));
 	pthread_setspecific(exit_key, NULL);
+	inline_show(NULL);
 	tls.main = no_sheaves;
 	tls.block = NULL;
 }

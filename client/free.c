@@ -27,13 +27,7 @@ struct free_target {
 void
 slabc_free(struct slabc_cache *k, void *p)
 {
-	struct sheaf *s = tls.main[k->v.index];
-
-	if (__builtin_expect(sheaf_push(&k->v, s, p), 1))
-		return;
-	/* Hides that k and p are the same, so that what comes here costs the path above no register. */
-	__asm__("" : "+r"(k), "+r"(p));
-	if (!sheaf_push_wordless(&k->v, s, p))
+	if (!sheaf_free(&k->v, tls.main[k->v.index], &p))
 		thread_free_slow(k, p);
 }
 

@@ -6,6 +6,7 @@
  *   session.c      requests over the socket
  *   mapping.c      what slabd shows, mapped
  *   cache.c        handles; sheaves between threads, process barn and slabd
+ *   inline.c       the fast path in a program's own code
  *   block.c        thread blocks: first use, exit, frees put off
  *   thread.c       a thread's sheaves: allocation, room for frees
  *   free.c         frees
@@ -230,6 +231,9 @@ void thread_drain_all(const struct slabc *c, const struct slabc_cache *k);
 /* library_lock held: in a forked child. */
 void thread_forget_all(void);
 int thread_key_make(void);
+
+/* inline.c: the calling thread's table of sheaves, or NULL, for who has the fast path inlined. */
+void inline_show(struct sheaf *const *main);
 
 /* cache.c: sheaves between the thread, the process barn and slabd */
 /* As session_usable(), and ENOENT if the cache was destroyed. */

@@ -17,13 +17,9 @@
 void *
 slabc_alloc(struct slabc_cache *k)
 {
-	struct sheaf *s = tls.main[k->v.index];
-	void *p = sheaf_pop(&k->v, s);
+	void *p = sheaf_alloc(&k->v, tls.main[k->v.index]);
 
-	if (__builtin_expect(p != NULL, 1))
-		return p;
-	p = sheaf_pop_wordless(&k->v, s);
-	return p ? p : thread_alloc_slow(k);
+	return __builtin_expect(p != NULL, 1) ? p : thread_alloc_slow(k);
 }
 
 void *

@@ -11,11 +11,13 @@
 #include <stdbool.h>
 
 #define atomic_read(p) __atomic_load_n((p), __ATOMIC_RELAXED)
-/* As atomic_read() of a field that this thread alone writes, or that others write only behind a barrier: gcc folds it into the comparison. */
+/* As atomic_read() and atomic_write() of what this thread alone writes, or others write only behind a barrier: gcc folds address and operand into one. */
 #ifdef __SANITIZE_THREAD__
 #define atomic_peek(p) atomic_read(p)
+#define atomic_poke(p, v) atomic_write(p, v)
 #else
 #define atomic_peek(p) (*(p))
+#define atomic_poke(p, v) (*(p) = (v))
 #endif
 #define atomic_write(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
 #define atomic_read_acquire(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)

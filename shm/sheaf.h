@@ -42,16 +42,19 @@ struct sheaf {
 	uint32_t entry[];
 };
 
+/* Makes gcc forget how x came about: what it is used for next is one address again, and no sum kept in a register. */
+#define SHEAF_HIDE(x) __asm__("" : "+r"(x))
+
 /* What the hot path needs to know of a cache, the beginning of its handle (client/internal.h). */
 struct sheaf_view {
+	uint32_t index;                  /* of the handle, in a thread's table of sheaves; first for ever (client/inline.c) */
+	uint32_t me;                     /* owner slot */
 	char *base;                      /* this process's address of place 0 */
 	uint64_t span;                   /* bytes of place space */
 	const struct layout_page *pages; /* page map */
 	uint32_t *words;                 /* word table */
 	uint64_t recip;                  /* ceil(2^32 / object_bytes); 64 bits, to be multiplied with as it is */
-	uint32_t me;                     /* owner slot */
 	uint32_t birth;                  /* added to an unowned word by an allocation: one generation, me, state at birth */
-	uint32_t index;                  /* of the handle, in a thread's table of sheaves */
 	uint32_t object_bytes;
 	uint16_t cache; /* id in the arena */
 };
@@ -60,7 +63,7 @@ struct sheaf_view {
 static inline uint32_t *
 sheaf_entry(struct sheaf *s, size_t i)
 {
-	return (uint32_t *)(void *)((char *)s + i * sizeof(uint32_t) + offsetof(struct sheaf, entry));
+	return (uint32_t *)(void *)((char *)s + i * sizeof(uint32_t) + sizeof(struct sheaf));
 }
 
 /* The bracket around every touch of a sheaf of either kind. */
@@ -83,20 +86,33 @@ sheaf_bytes(uint32_t capacity)
 	return sizeof(struct sheaf) + (size_t)capacity * sizeof(uint32_t);
 }
 
-/* The word of the object at place, which must be one of the view's cache (an entry of one's own sheaf is). */
+/* Which word stands for the object at that offset, which must be one of the view's cache (an entry of one's own sheaf is). */
+static inline uint64_t
+sheaf_word_index(const struct sheaf_view *v, uint64_t off)
+{
+	uint64_t x = (off & (LAYOUT_PAGE_BYTES - 1)) * v->recip;
+
+	return (x + v->pages[off >> LAYOUT_PAGE_SHIFT].prod) >> 32;
+}
+
 static inline uint32_t *
 sheaf_word(const struct sheaf_view *v, uint32_t place)
 {
-	uint64_t x = (uint64_t)((place << LAYOUT_PLACE_SHIFT) & (LAYOUT_PAGE_BYTES - 1)) * v->recip;
+	return &v->words[sheaf_word_index(v, (uint64_t)place << LAYOUT_PLACE_SHIFT)];
+}
 
-	return &v->words[(x + v->pages[place >> LAYOUT_PLACE_PAGE_SHIFT].prod) >> 32];
+/* Where p lies in the place space; outside of it: at span or beyond. */
+static inline uint64_t
+sheaf_offset(const struct sheaf_view *v, const void *p)
+{
+	return (uint64_t)((const char *)p - v->base);
 }
 
 /* The word of the object that starts at p; NULL if p is no object of the cache: *insidep then says whether it points into one. */
 static inline uint32_t *
 sheaf_word_at(const struct sheaf_view *v, const void *p, bool *insidep)
 {
-	uint64_t off = (uint64_t)((const char *)p - v->base);
+	uint64_t off = sheaf_offset(v, p);
 	const struct layout_page *page;
 	uint64_t x;
 
@@ -117,34 +133,39 @@ sheaf_word_at(const struct sheaf_view *v, const void *p, bool *insidep)
 static inline void *
 sheaf_pop(const struct sheaf_view *v, struct sheaf *s)
 {
-	uint32_t place, w, *word;
-	size_t n; /* so wide that it is an index as it is */
+	uint64_t n, i, place; /* so wide that they are indexes as they are */
+	uint32_t w, *words;
 	char *p;
 
 	if (__builtin_expect(atomic_peek(&s->busy) != 0 && !MUTANT(NO_GUARD), 0))
 		return NULL;
 	atomic_write(&s->busy, 1);
 	atomic_compiler_barrier();
-	n = atomic_read(&s->size);
+	n = atomic_peek(&s->size);
 	if (__builtin_expect(n <= atomic_peek(&s->floor), 0))
 		goto slow;
-	place = atomic_read(sheaf_entry(s, n - 1));
-	word = sheaf_word(v, place);
-	w = atomic_read(word);
+	n--;
+	SHEAF_HIDE(n);
+	place = atomic_peek(sheaf_entry(s, n));
+	i = sheaf_word_index(v, place << LAYOUT_PLACE_SHIFT);
+	SHEAF_HIDE(place);
+	words = v->words;
+	w = atomic_peek(&words[i]);
 	if (__builtin_expect((w & WORD_LOW_MASK) != 0, 0))
 		goto slow;
+	SHEAF_HIDE(i);
 	STEP(ALLOC_ENTERED);
 	if (MUTANT(SHRINK_FIRST)) {
-		atomic_write(&s->size, (uint32_t)n - 1);
+		atomic_write(&s->size, (uint32_t)n);
 		STEP(ALLOC_NAMED);
 	}
-	atomic_write(word, w + v->birth);
+	atomic_poke(&words[i], w + v->birth);
 	STEP(ALLOC_NAMED);
 	/* order: SHEAF_SIZE release - the word names the owner before the sheaf lets go */
-	atomic_write_release(&s->size, (uint32_t)n - 1);
+	atomic_write_release(&s->size, (uint32_t)n);
 	STEP(ALLOC_SHRUNK);
 	atomic_write_release(&s->busy, 0);
-	p = v->base + ((uint64_t)place << LAYOUT_PLACE_SHIFT);
+	p = v->base + (place << LAYOUT_PLACE_SHIFT);
 	/* Spares the caller's test. */
 	if (!p)
 		__builtin_unreachable();
@@ -154,42 +175,43 @@ slow:
 	return NULL;
 }
 
-/* Frees one's own OWNED object into the thread's main sheaf.  false: slow path (full, revoked, nested, SHARED, another's, or no object). */
+/* Frees one's own OWNED object, at sheaf_offset(), into the thread's main sheaf.  false: slow path (full, revoked, nested, SHARED, another's, or no object). */
 static inline bool
-sheaf_push(const struct sheaf_view *v, struct sheaf *s, void *p)
+sheaf_push(const struct sheaf_view *v, struct sheaf *s, uint64_t off)
 {
-	uint64_t off = (uint64_t)((char *)p - v->base);
 	const struct layout_page *page;
-	uint32_t t, *word;
-	uint64_t x;
-	size_t n;
+	uint64_t n, x;
+	uint32_t t, *words;
 
 	if (__builtin_expect(atomic_peek(&s->busy) != 0 && !MUTANT(NO_GUARD), 0))
 		return false;
 	atomic_write(&s->busy, 1);
 	atomic_compiler_barrier();
-	n = atomic_read(&s->size);
-	if (__builtin_expect(n >= atomic_peek(&s->limit) || off >= v->span, 0))
+	n = atomic_peek(&s->size);
+	SHEAF_HIDE(n);
+	if (__builtin_expect((uint32_t)n >= atomic_peek(&s->limit) || off >= v->span, 0))
 		goto slow;
 	page = &v->pages[off >> LAYOUT_PAGE_SHIFT];
 	x = (off & (LAYOUT_PAGE_BYTES - 1)) * v->recip + page->prod;
 	if (__builtin_expect(atomic_read(&page->cache) != v->cache || (uint32_t)x >= (uint32_t)v->recip, 0))
 		goto slow;
-	word = &v->words[x >> 32];
+	words = v->words;
+	x >>= 32;
 	STEP(FREE_ENTERED);
-	t = atomic_read(word) - v->me;
+	t = atomic_peek(&words[x]) - v->me;
 	if (__builtin_expect((t & WORD_LOW_MASK) != 0, 0))
 		goto slow;
+	SHEAF_HIDE(x);
 	if (MUTANT(CLEAR_FIRST)) {
-		atomic_write(word, t);
+		atomic_write(&words[x], t);
 		STEP(FREE_GROWN);
 	}
-	atomic_write(sheaf_entry(s, n), (uint32_t)(off >> LAYOUT_PLACE_SHIFT));
+	atomic_poke(sheaf_entry(s, n), (uint32_t)(off >> LAYOUT_PLACE_SHIFT));
 	/* order: SHEAF_SIZE release - the entry lies below the size that covers it */
 	atomic_write_release(&s->size, (uint32_t)n + 1);
 	STEP(FREE_GROWN);
 	/* order: WORD release - the object is in the sheaf before its word is clear; what the owner wrote is visible to the next one */
-	atomic_write_release(word, t);
+	atomic_write_release(&words[x], t);
 	STEP(FREE_CLEARED);
 	atomic_write_release(&s->busy, 0);
 	return true;
@@ -202,23 +224,24 @@ slow:
 static inline void *
 sheaf_pop_wordless(const struct sheaf_view *v, struct sheaf *s)
 {
-	uint32_t place;
-	size_t n;
+	uint64_t n, place;
 	char *p;
 
 	if (__builtin_expect(atomic_peek(&s->busy) != SHEAF_WORDLESS, 0))
 		return NULL;
 	atomic_write(&s->busy, SHEAF_WORDLESS | SHEAF_BUSY);
 	atomic_compiler_barrier();
-	n = atomic_read(&s->size);
+	n = atomic_peek(&s->size);
 	if (__builtin_expect(n <= atomic_peek(&s->floor), 0)) {
 		atomic_write_release(&s->busy, SHEAF_WORDLESS);
 		return NULL;
 	}
-	place = atomic_read(sheaf_entry(s, n - 1));
-	atomic_write_release(&s->size, (uint32_t)n - 1);
+	n--;
+	SHEAF_HIDE(n);
+	place = atomic_peek(sheaf_entry(s, n));
+	atomic_write_release(&s->size, (uint32_t)n);
 	atomic_write_release(&s->busy, SHEAF_WORDLESS);
-	p = v->base + ((uint64_t)place << LAYOUT_PLACE_SHIFT);
+	p = v->base + (place << LAYOUT_PLACE_SHIFT);
 	if (!p)
 		__builtin_unreachable();
 	return p;
@@ -226,31 +249,59 @@ sheaf_pop_wordless(const struct sheaf_view *v, struct sheaf *s)
 
 /* Anybody's object: nobody can say whose it is, or whether it is free already. */
 static inline bool
-sheaf_push_wordless(const struct sheaf_view *v, struct sheaf *s, void *p)
+sheaf_push_wordless(const struct sheaf_view *v, struct sheaf *s, uint64_t off)
 {
-	uint64_t off = (uint64_t)((char *)p - v->base);
 	const struct layout_page *page;
-	uint64_t x;
-	size_t n;
+	uint64_t n, x;
 
 	if (__builtin_expect(atomic_peek(&s->busy) != SHEAF_WORDLESS, 0))
 		return false;
 	atomic_write(&s->busy, SHEAF_WORDLESS | SHEAF_BUSY);
 	atomic_compiler_barrier();
-	n = atomic_read(&s->size);
-	if (__builtin_expect(n >= atomic_peek(&s->limit) || off >= v->span, 0))
+	n = atomic_peek(&s->size);
+	SHEAF_HIDE(n);
+	if (__builtin_expect((uint32_t)n >= atomic_peek(&s->limit) || off >= v->span, 0))
 		goto slow;
 	page = &v->pages[off >> LAYOUT_PAGE_SHIFT];
 	x = (off & (LAYOUT_PAGE_BYTES - 1)) * v->recip + page->prod;
 	if (__builtin_expect(atomic_read(&page->cache) != v->cache || (uint32_t)x >= (uint32_t)v->recip, 0))
 		goto slow;
-	atomic_write(sheaf_entry(s, n), (uint32_t)(off >> LAYOUT_PLACE_SHIFT));
+	atomic_poke(sheaf_entry(s, n), (uint32_t)(off >> LAYOUT_PLACE_SHIFT));
 	/* order: SHEAF_SIZE release - the entry lies below the size that covers it */
 	atomic_write_release(&s->size, (uint32_t)n + 1);
 	atomic_write_release(&s->busy, SHEAF_WORDLESS);
 	return true;
 slow:
 	atomic_write_release(&s->busy, SHEAF_WORDLESS);
+	return false;
+}
+
+/* The two of the public interface, for a cache of either kind: the library's, and by slabclient-inline.h a program's own. */
+static inline void *
+sheaf_alloc(const struct sheaf_view *v, struct sheaf *s)
+{
+	void *p = sheaf_pop(v, s);
+
+	if (__builtin_expect(p != NULL, 1))
+		return p;
+	/* What comes here reads again, so that it costs the path above no register. */
+	atomic_compiler_barrier();
+	return sheaf_pop_wordless(v, s);
+}
+
+/* false: slow; *pp is p, but not from a register that was kept for it. */
+static inline bool
+sheaf_free(const struct sheaf_view *v, struct sheaf *s, void **pp)
+{
+	uint64_t off = sheaf_offset(v, *pp);
+
+	if (__builtin_expect(sheaf_push(v, s, off), 1))
+		return true;
+	atomic_compiler_barrier();
+	SHEAF_HIDE(off);
+	if (sheaf_push_wordless(v, s, off))
+		return true;
+	*pp = v->base + off;
 	return false;
 }
 
