@@ -46,6 +46,11 @@ struct loop {
 	pthread_t thread;
 	struct conn *conns;
 	uint32_t n_conns; /* atomic */
+	/* Whose sessions are to be reaped in one go (conn.c). */
+	struct conn *dying;
+	unsigned n_dying;
+	unsigned n_dying_seen;
+	unsigned n_reap_turns;
 };
 
 struct slabd {

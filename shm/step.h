@@ -36,6 +36,7 @@
 	X(TAKE_CLEARED)     /* word cleared, entry still in the sheaf */                                                                   \
 	X(TAKE_REMOVED)     /* entry out of the sheaf, ledger still OUT */                                                                 \
 	X(REAP_DRAINED)     /* sheaves of the dead empty, words not walked */                                                              \
+	X(REAP_WALKED)      /* words walked, the sessions still there */                                                                   \
 	X(RECLAIM_READ)     /* a dead owner's word read, compare-and-swap not yet made */                                                  \
 	X(ORPHAN_READ)      /* a dead client's object found, to be adopted or freed; compare-and-swap not yet made */                      \
 	X(GIVE_CHECKED)     /* the receiver lives, the word not yet its */                                                                 \

@@ -303,7 +303,7 @@ want_everything(void *arg)
 	return NULL;
 }
 
-/* The reaper has drained the sheaves and holds the session's work; the words still name it. */
+/* The reaper has drained the sheaves; the words still name it. */
 static void
 others_are_in_want(void)
 {

@@ -52,6 +52,86 @@ count_named(const struct world *w, uint32_t client)
 	return n;
 }
 
+enum { N_DEAD = 64, N_SHEAF = 50, N_HELD = 20 };
+
+/* Sheaves of both caches, some of whose objects it holds: freed half-way, owned, or shared. */
+static struct session *
+make_holder(struct world *w, struct cache *const *caches)
+{
+	struct session *session = NULL;
+
+	CU_ASSERT_EQUAL_FATAL(session_new(&session, w->arena, &world_who, w->why, sizeof w->why), 0);
+	for (int i = 0; i < 2; i++) {
+		const struct grant_request request = {.n_sheaves = 1, .capacity = N_SHEAF};
+		struct sheaf *sheaf;
+		struct grant grant;
+
+		session_set_open(session, caches[i], true);
+		world_lock(session);
+		CU_ASSERT_EQUAL_FATAL(grant_refill(session, caches[i], &request, &grant, w->why, sizeof w->why), 0);
+		world_unlock(session);
+		sheaf = session_sheaf(session, grant.slot);
+		for (uint32_t j = 0; j < N_HELD; j++) {
+			static const uint32_t states[] = {WORD_OWNED, WORD_SHARED, WORD_CLOSING, WORD_OWNED};
+			struct slab_object o;
+
+			CU_ASSERT_FATAL(slab_find(w->arena, caches[i], sheaf->entry[--sheaf->size], &o));
+			w->arena->words[o.word] = word_with(w->arena->words[o.word] + WORD_GENERATION_ONE, session->client, states[j % 4]);
+		}
+	}
+	return session;
+}
+
+/* Who ends together is reaped together: one look at each word serves all, and nobody else's object changes, not even of one who is dying
+ * too. */
+static void
+test_one_walk_for_all_the_dead(void)
+{
+	const struct cache_options reclaim = {.name = "reclaim", .size = 64, .flags = LAYOUT_CACHE_RECLAIM, .min_partial = 1000},
+				   kept = {.name = "kept", .size = 256, .min_partial = 1000};
+	struct session *first = NULL, *alive, *later;
+	uint32_t clients[N_DEAD];
+	struct cache *caches[2];
+	uint64_t n_words = 0;
+	struct world w;
+
+	world_init(&w, 64 << 20, ARENA_PROFILE_DEFAULT);
+	caches[0] = world_open_cache(&w, &reclaim);
+	caches[1] = world_open_cache(&w, &kept);
+	alive = make_holder(&w, caches);
+	later = make_holder(&w, caches);
+	later->state = SESSION_DYING;
+	for (int i = 0; i < N_DEAD; i++) {
+		struct session *session = make_holder(&w, caches);
+
+		clients[i] = session->client;
+		session->next_dying = first;
+		first = session;
+	}
+	for (int i = 0; i < 2; i++)
+		n_words += caches[i]->nodes[0].n_objects;
+	CU_ASSERT_EQUAL(world_check(&w, caches[0]).n_in_sheaves, (N_DEAD + 2) * (N_SHEAF - N_HELD));
+
+	CU_ASSERT_EQUAL(reaper_reap(first), n_words);
+	for (int i = 0; i < N_DEAD; i++)
+		CU_ASSERT(w.arena->sessions[clients[i]] == NULL);
+	CU_ASSERT_EQUAL(world_check(&w, caches[0]).n_out, 2 * N_SHEAF);
+	/* A free that was begun is finished, the others stay. */
+	CU_ASSERT_EQUAL(world_check(&w, caches[1]).n_out, 2 * N_SHEAF + N_DEAD * N_HELD * 3 / 4);
+	CU_ASSERT_EQUAL(world_check(&w, caches[1]).n_held, N_HELD);
+	CU_ASSERT_EQUAL(count_named(&w, alive->client), 2 * N_HELD);
+	CU_ASSERT_EQUAL(count_named(&w, later->client), 2 * N_HELD);
+	for (int i = 0; i < N_DEAD; i++) {
+		CU_ASSERT_EQUAL(count_named(&w, clients[i]), N_HELD * 3 / 4);
+		CU_ASSERT(w.arena->named[clients[i]]);
+	}
+	reaper_reap(later);
+	reaper_reap(alive);
+	CU_ASSERT_EQUAL(world_check(&w, caches[0]).n_out, 0);
+	CU_ASSERT_EQUAL(world_check(&w, caches[1]).n_orphans, (N_DEAD + 2) * N_HELD * 3 / 4);
+	world_deinit(&w);
+}
+
 /* A session that ends and leaves one object, of the sheaf's top, under its name; its slot. */
 static uint32_t
 die_and_leave_one(struct world *w, struct cache *k, struct sheaf *sheaf, uint32_t state, uint32_t *wordp)
@@ -139,6 +219,7 @@ test_reaper_suite(void)
 	CU_pSuite suite = CU_add_suite("reaper", NULL, NULL);
 
 	CU_ADD_TEST(suite, test_the_deads_objects_go_home);
+	CU_ADD_TEST(suite, test_one_walk_for_all_the_dead);
 	CU_ADD_TEST(suite, test_names_of_the_dead);
 	return suite;
 }
