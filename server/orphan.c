@@ -168,6 +168,7 @@ give_to(struct session *giver, const struct session *receiver, uint64_t ref, cha
 			snprintf(why, why_size, "the object is not the giver's: only what one holds can be given");
 			return -EINVAL;
 		}
+		STEP(GIVE_READ);
 		if (atomic_cas(&arena->words[o.index], &o.word, word_with(o.word, receiver->client, WORD_SHARED)))
 			return 0;
 	}

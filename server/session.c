@@ -48,9 +48,11 @@ forget_name(struct arena *arena, uint32_t client)
 			uint32_t *word = &arena->words[slab->first_word + i];
 			uint32_t w = atomic_read(word);
 
-			for (int tries = 0; word_owner(w) == client && tries < MAX_LOST; tries++)
+			for (int tries = 0; word_owner(w) == client && tries < MAX_LOST; tries++) {
+				STEP(FORGET_READ);
 				if (atomic_cas(word, &w, word_with(w, WORD_ORPHAN, word_state(w))))
 					break;
+			}
 			is_left = is_left || word_owner(atomic_read(word)) == client;
 		}
 	}
