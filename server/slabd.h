@@ -28,7 +28,7 @@ struct slabd_options {
 	gid_t socket_group;
 	unsigned n_threads;
 	bool has_signals; /* SIGTERM and SIGINT end slabd_run() */
-	bool is_old_kernel; /* do without SO_PEERPIDFD, as before Linux 6.5 */
+	bool is_old_kernel; /* do without SO_PEERPIDFD and SO_PASSRIGHTS, as before Linux 6.5 */
 	int log_level;      /* 0: as it is */
 	unsigned n_arenas;
 	struct arena_options arenas[SLABD_MAX_ARENAS];
