@@ -48,7 +48,8 @@
 	X(AUDIT_SECOND_LOOK) /* sheaves read, words not read again */                                                                      \
 	X(MAP_BUMPED)       /* page map: new incarnation written, rest still old */                                                        \
 	X(DEREF_READ)       /* page map read, word not */                                                                                  \
-	X(WATCH_LOOKED)     /* no such root; who waits for it is not yet listed */
+	X(WATCH_LOOKED)     /* no such root; who waits for it is not yet listed */                                                         \
+	X(LOG_READY)        /* the log has room for a line, which is not yet written */
 
 #define MUTANT_LIST(X)                                                                                                                     \
 	X(SHRINK_FIRST)                                                                                                                    \
@@ -73,7 +74,8 @@
 	X(GENERATION_RESET)                                                                                                                \
 	X(NO_INCARNATION)                                                                                                                  \
 	X(NO_GUARD)                                                                                                                        \
-	X(WATCH_LATE)
+	X(WATCH_LATE)                                                                                                                      \
+	X(LOG_UNLOCKED)
 
 #define STEP_ENUM(x) STEP_##x,
 enum step { STEP_LIST(STEP_ENUM) STEP_COUNT };
