@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "server/clock.h"
 #include "server/log.h"
 #include "shm/barn.h"
 #include "shm/segment.h"
@@ -71,14 +71,12 @@ static void
 remember(const struct session *session)
 {
 	struct session_dead *dead = malloc(sizeof *dead);
-	struct timespec now;
 
 	free(session->arena->dead[session->client]);
 	session->arena->dead[session->client] = dead;
 	if (!dead)
 		return;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	*dead = (struct session_dead){.pid = session->pid, .uid = session->uid, .ended_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec};
+	*dead = (struct session_dead){.pid = session->pid, .uid = session->uid, .ended_ns = (int64_t)clock_now_ns()};
 	memcpy(dead->label, session->label, sizeof dead->label);
 }
 
@@ -271,7 +269,7 @@ bool
 session_is_mapped_by_client(struct session *session)
 {
 	struct arena *arena = session->arena;
-	struct timespec start, end;
+	uint64_t start;
 	bool is_mapped = true;
 	void *map = NULL;
 	int r = 0;
@@ -281,11 +279,10 @@ session_is_mapped_by_client(struct session *session)
 	pthread_rwlock_wrlock(&arena->sessions_lock);
 	if (session->map)
 		segment_unmap(session->map, LAYOUT_SESSION_BYTES);
-	clock_gettime(CLOCK_MONOTONIC, &start);
+	start = clock_now_ns();
 	if (segment_writer_exists(session->fd) != 0)
 		r = segment_map(session->fd, LAYOUT_SESSION_BYTES, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE, NULL, &map);
-	clock_gettime(CLOCK_MONOTONIC, &end);
-	session->asking_ns = (uint64_t)(end.tv_sec - start.tv_sec) * 1000000000u + (uint64_t)end.tv_nsec - (uint64_t)start.tv_nsec;
+	session->asking_ns = clock_now_ns() - start;
 	/* Sealed now, or (by a client that wants to be clever) before: slabd drains a private copy, which nobody else can write. */
 	if (!map && r != -ENOMEM) {
 		is_mapped = false;

@@ -11,7 +11,6 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <time.h>
 
 #include "server/arena.h"
 
@@ -58,7 +57,7 @@ struct slabd {
 	struct arena *arenas[SLABD_MAX_ARENAS]; /* as configured, from the first; none comes or goes while slabd runs */
 	unsigned n_arenas;
 	struct listener *listener;
-	struct timespec started;
+	uint64_t started_ns; /* monotonic */
 	uint64_t n_bad_packets; /* atomic */
 	/*
 	 * The kernel waits 0.16 s for pages that somebody has pinned (vmsplice, RDMA) when it is asked whether a session is still mapped.  Who made it wait,
