@@ -130,6 +130,7 @@ look_again(struct run *run)
 	now = clock_now_ns();
 	note_window(run, now);
 	run->last_look_ns = now;
+	STEP(AUDIT_LOOKED_AGAIN);
 }
 
 static void

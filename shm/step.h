@@ -45,6 +45,7 @@
 	X(GIVE_CHECKED)     /* the receiver lives, the word not yet its */                                                                 \
 	X(GIVE_READ)        /* the giver's word read, compare-and-swap not yet made */                                                     \
 	X(AUDIT_FIRST_LOOK) /* words read, sheaves not */                                                                                  \
+	X(AUDIT_LOOKED_AGAIN) /* some sheaves read, words read again */                                                                    \
 	X(AUDIT_SECOND_LOOK) /* sheaves read, words not read again */                                                                      \
 	X(MAP_BUMPED)       /* page map: new incarnation written, rest still old */                                                        \
 	X(DEREF_READ)       /* page map read, word not */                                                                                  \
