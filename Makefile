@@ -148,7 +148,7 @@ $(B)/%.o: %.c
 
 # Tests. One binary a kind; check.sh runs them and adds up what they say.
 
-UNIT_SRC = tests/unit_main.c tests/skip.c $(filter-out tests/test_mutants.c,$(wildcard tests/test_*.c))
+UNIT_SRC = tests/unit_main.c tests/skip.c tests/world.c $(filter-out tests/test_mutants.c,$(wildcard tests/test_*.c))
 IT_SRC = tests/it_main.c tests/skip.c $(wildcard tests/harness*.c) $(filter-out tests/it_main.c,$(wildcard tests/it_*.c))
 STRESS_SRC = tests/stress_kill.c $(wildcard tests/ghost*.c)
 TEST_LIBS = -lcunit

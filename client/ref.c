@@ -118,6 +118,7 @@ share(const struct slabc *c, uint32_t *word, uint32_t *wp)
 			return error_set(EINVAL, "a reference of an object that another client holds and has not shared");
 		/* order: WORD release - what was written into the object is there for who resolves the reference */
 		*wp = word_with(w, c->me, WORD_SHARED);
+		STEP(SHARE_READ);
 		if (atomic_cas(word, &w, *wp))
 			return 0;
 	}

@@ -116,7 +116,6 @@ note_shortage(struct arena_segment *s, int r)
 	struct arena *arena = s->arena;
 	const struct arena_segment *next = next_rung(arena, (unsigned)(s - arena->segments));
 
-	atomic_add(&arena->n_shortages, 1);
 	if (s->said_commit == r)
 		return;
 	s->said_commit = r;

@@ -82,7 +82,6 @@ struct arena {
 	uint32_t n_pages;
 	uint64_t committed_bytes; /* atomic: of all segments */
 	uint64_t n_misplaced;     /* atomic: pages that were found on another node than asked for */
-	uint64_t n_shortages;     /* atomic: commits that the system refused */
 	uint64_t thp_bytes;       /* atomic: committed units that are transparent huge pages */
 	uint64_t n_refused;       /* atomic: peers that might not */
 	char page_note[256];      /* what was wanted, what was got, what would change it; under ledger_lock */

@@ -138,6 +138,7 @@ look_again(struct run *run)
 	now = clock_now_ns();
 	note_window(run, now);
 	run->last_look_ns = now;
+	STEP(AUDIT_LOOKED_AGAIN);
 }
 
 /* One sheaf's, or a stash's, word on an object; client 0: a stash, whose objects nobody is to name. */

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "server/clock.h"
 #include "server/log.h"
 #include "server/stash.h"
 #include "shm/barn.h"
@@ -49,9 +49,11 @@ forget_name(struct arena *arena, uint32_t client)
 			uint32_t *word = &arena->words[slab->first_word + i];
 			uint32_t w = atomic_read(word);
 
-			for (int tries = 0; word_owner(w) == client && tries < MAX_LOST; tries++)
+			for (int tries = 0; word_owner(w) == client && tries < MAX_LOST; tries++) {
+				STEP(FORGET_READ);
 				if (atomic_cas(word, &w, word_with(w, WORD_ORPHAN, word_state(w))))
 					break;
+			}
 			is_left = is_left || word_owner(atomic_read(word)) == client;
 		}
 	}
@@ -70,14 +72,12 @@ static void
 remember(const struct session *session)
 {
 	struct session_dead *dead = malloc(sizeof *dead);
-	struct timespec now;
 
 	free(session->arena->dead[session->client]);
 	session->arena->dead[session->client] = dead;
 	if (!dead)
 		return;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	*dead = (struct session_dead){.pid = session->pid, .uid = session->uid, .ended_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec};
+	*dead = (struct session_dead){.pid = session->pid, .uid = session->uid, .ended_ns = (int64_t)clock_now_ns()};
 	memcpy(dead->label, session->label, sizeof dead->label);
 }
 
@@ -283,7 +283,7 @@ bool
 session_is_mapped_by_client(struct session *session)
 {
 	struct arena *arena = session->arena;
-	struct timespec start, end;
+	uint64_t start;
 	bool is_mapped = true;
 	void *map = NULL;
 	int r = 0;
@@ -295,11 +295,10 @@ session_is_mapped_by_client(struct session *session)
 	readers_move(&arena->readers, &session->reader, NULL);
 	if (session->map)
 		segment_unmap(session->map, LAYOUT_SESSION_BYTES);
-	clock_gettime(CLOCK_MONOTONIC, &start);
+	start = clock_now_ns();
 	if (segment_writer_exists(session->fd) != 0)
 		r = segment_map(session->fd, LAYOUT_SESSION_BYTES, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE, NULL, &map);
-	clock_gettime(CLOCK_MONOTONIC, &end);
-	session->asking_ns = (uint64_t)(end.tv_sec - start.tv_sec) * 1000000000u + (uint64_t)end.tv_nsec - (uint64_t)start.tv_nsec;
+	session->asking_ns = clock_now_ns() - start;
 	/* Sealed now, or (by a client that wants to be clever) before: slabd drains a private copy, which nobody else can write. */
 	if (!map && r != -ENOMEM) {
 		is_mapped = false;

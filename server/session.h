@@ -53,6 +53,10 @@ struct session {
 	struct reader reader;
 	uint64_t n_faults;  /* atomic: things that no correct client does */
 	uint64_t n_reports; /* atomic: what it said of itself */
+	/* The reaper's (reaper.h): with whom it is reaped, and what became of the objects that named it. */
+	struct session *next_dying;
+	uint64_t n_freed;
+	uint64_t n_kept;
 
 	pthread_mutex_t work; /* guards everything below, and the slots' holders on slabd's side */
 	uint64_t asking_ns; /* what the last session_is_mapped_by_client() took */

@@ -14,6 +14,7 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+#include "server/clock.h"
 #include "server/conn.h"
 #include "server/listener.h"
 #include "server/log.h"
@@ -136,7 +137,7 @@ slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why,
 	if (options->log_level)
 		log_set_level((enum log_level)options->log_level);
 	slabd->options.is_old_kernel = options->is_old_kernel || !has_peerpidfd();
-	clock_gettime(CLOCK_MONOTONIC, &slabd->started);
+	slabd->started_ns = clock_now_ns();
 	raise_file_limit();
 	for (; slabd->n_loops < options->n_threads && r == 0; slabd->n_loops++)
 		r = loop_init(&slabd->loops[slabd->n_loops], slabd);
@@ -248,13 +249,10 @@ static void
 on_hangup(evutil_socket_t sig, short what, void *ctx)
 {
 	struct slabd *slabd = ctx;
-	struct timespec now;
 
 	(void)sig;
 	(void)what;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	sd_notifyf(
-		0, "RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)now.tv_sec * 1000000 + (unsigned long long)now.tv_nsec / 1000);
+	sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)clock_now_ns() / 1000);
 	reload(slabd);
 	notify_ready(slabd);
 }

@@ -11,7 +11,6 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <time.h>
 
 #include "server/arena.h"
 
@@ -28,7 +27,7 @@ struct slabd_options {
 	gid_t socket_group;
 	unsigned n_threads;
 	bool has_signals; /* SIGTERM and SIGINT end slabd_run() */
-	bool is_old_kernel; /* do without SO_PEERPIDFD, as before Linux 6.5 */
+	bool is_old_kernel; /* do without SO_PEERPIDFD and SO_PASSRIGHTS, as before Linux 6.5 */
 	int log_level;      /* 0: as it is */
 	unsigned n_arenas;
 	struct arena_options arenas[SLABD_MAX_ARENAS];
@@ -46,6 +45,11 @@ struct loop {
 	pthread_t thread;
 	struct conn *conns;
 	uint32_t n_conns; /* atomic */
+	/* Whose sessions are to be reaped in one go (conn.c). */
+	struct conn *dying;
+	unsigned n_dying;
+	unsigned n_dying_seen;
+	unsigned n_reap_turns;
 };
 
 struct slabd {
@@ -53,7 +57,7 @@ struct slabd {
 	struct arena *arenas[SLABD_MAX_ARENAS]; /* as configured, from the first; none comes or goes while slabd runs */
 	unsigned n_arenas;
 	struct listener *listener;
-	struct timespec started;
+	uint64_t started_ns; /* monotonic */
 	uint64_t n_bad_packets; /* atomic */
 	/*
 	 * The kernel waits 0.16 s for pages that somebody has pinned (vmsplice, RDMA) when it is asked whether a session is still mapped.  Who made it wait,

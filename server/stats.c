@@ -4,23 +4,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "server/cache.h"
+#include "server/clock.h"
 #include "server/orphan.h"
 #include "server/session.h"
 #include "server/stash.h"
 #include "shm/segment.h"
-
-static int64_t
-now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 static uint64_t
 resident(int fd)
@@ -56,13 +47,10 @@ bytes_of_kind(struct proto_status_reply *reply, unsigned kind)
 void
 stats_status(struct slabd *slabd, struct arena *arena, struct proto_status_reply *reply)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
 	*reply = (struct proto_status_reply){
 		.version = PROTO_VERSION,
 		.pid = (uint32_t)getpid(),
-		.uptime_ms = (uint64_t)((now.tv_sec - slabd->started.tv_sec) * 1000 + (now.tv_nsec - slabd->started.tv_nsec) / 1000000),
+		.uptime_ms = (clock_now_ns() - slabd->started_ns) / 1000000,
 		.n_threads = slabd->n_loops,
 		.arena_bytes = arena->options.limit_bytes,
 		.committed_bytes = atomic_read(&arena->committed_bytes),
@@ -316,7 +304,7 @@ describe_dead(const struct arena *arena, uint32_t client, struct proto_clients_r
 {
 	struct orphan_owner owner;
 
-	if (!orphan_owner(arena, client, now_ns(), &owner))
+	if (!orphan_owner(arena, client, (int64_t)clock_now_ns(), &owner))
 		return;
 	/* No pid: it may be another process's by now. */
 	reply->client_id = owner.id;

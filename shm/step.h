@@ -23,9 +23,11 @@
 	X(BULK_FREE_CLEARING) /* some words cleared */                                                                                     \
 	X(CLAIM_READ)       /* foreign word read, compare-and-swap not yet made */                                                         \
 	X(CLAIM_MADE)                                                                                                                      \
+	X(SHARE_READ)       /* own word read, to be made SHARED; compare-and-swap not yet made */                                          \
 	X(SWAP)             /* main and spare exchanged */                                                                                 \
 	X(BARN_HANDED)      /* holder says BARN, slot not yet on the list */                                                               \
 	X(BARN_TAKEN)       /* slot off the list, holder not yet changed */                                                                \
+	X(BARN_READ)        /* head of a list read, compare-and-swap not yet made */                                                       \
 	X(REFILL_SENT)      /* request written, answer not yet read */                                                                     \
 	X(FLUSH_HANDED)     /* holder says RETURNED, slot not yet on the list */                                                           \
 	X(GRANT_MARKED)     /* ledger says OUT, entry not written */                                                                       \
@@ -36,13 +38,19 @@
 	X(TAKE_CLEARED)     /* word cleared, entry still in the sheaf */                                                                   \
 	X(TAKE_REMOVED)     /* entry out of the sheaf, ledger still OUT */                                                                 \
 	X(REAP_DRAINED)     /* sheaves of the dead empty, words not walked */                                                              \
+	X(REAP_WALKED)      /* words walked, the sessions still there */                                                                   \
 	X(RECLAIM_READ)     /* a dead owner's word read, compare-and-swap not yet made */                                                  \
 	X(ORPHAN_READ)      /* a dead client's object found, to be adopted or freed; compare-and-swap not yet made */                      \
+	X(FORGET_READ)      /* word read of a dead one whose name is to be forgotten; compare-and-swap not yet made */                     \
 	X(GIVE_CHECKED)     /* the receiver lives, the word not yet its */                                                                 \
+	X(GIVE_READ)        /* the giver's word read, compare-and-swap not yet made */                                                     \
 	X(AUDIT_FIRST_LOOK) /* words read, sheaves not */                                                                                  \
+	X(AUDIT_LOOKED_AGAIN) /* some sheaves read, words read again */                                                                    \
 	X(AUDIT_SECOND_LOOK) /* sheaves read, words not read again */                                                                      \
 	X(MAP_BUMPED)       /* page map: new incarnation written, rest still old */                                                        \
-	X(DEREF_READ)       /* page map read, word not */
+	X(DEREF_READ)       /* page map read, word not */                                                                                  \
+	X(WATCH_LOOKED)     /* no such root; who waits for it is not yet listed */                                                         \
+	X(LOG_READY)        /* the log has room for a line, which is not yet written */
 
 #define MUTANT_LIST(X)                                                                                                                     \
 	X(SHRINK_FIRST)                                                                                                                    \
@@ -68,7 +76,9 @@
 	X(GENERATION_RESET)                                                                                                                \
 	X(NO_INCARNATION)                                                                                                                  \
 	X(SHOW_LATE)                                                                                                                       \
-	X(NO_GUARD)
+	X(NO_GUARD)                                                                                                                        \
+	X(WATCH_LATE)                                                                                                                      \
+	X(LOG_UNLOCKED)
 
 #define STEP_ENUM(x) STEP_##x,
 enum step { STEP_LIST(STEP_ENUM) STEP_COUNT };

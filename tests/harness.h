@@ -30,7 +30,7 @@
 
 enum {
 	HARNESS_TIMEOUT_S = 60, /* of a test; it_main.c */
-	HARNESS_MAX_PEERS = 32,
+	HARNESS_MAX_PEERS = 72,
 	HARNESS_PATIENCE_MS = 10000,
 };
 
