@@ -5,8 +5,9 @@
  *   LIVE --socket's end, process alive and still mapping the segment--> DETACHED
  *   LIVE, DETACHED --death (I5)--> DYING --drained, words walked (reaper.h)--> gone
  *
- * Work on a session is serial: `work` is held by whoever grants to it, takes back from it or walks it.  What the client can write is read
- * through map and believed nowhere; where a slot lies, what it holds at most and for which cache stands in slots[], slabd's own.
+ * Work on a session is serial: `work` is held by whoever grants to it or takes back from it; who finds it DYING then leaves it to the reaper.
+ * What the client can write is read through map and believed nowhere; where a slot lies, what it holds at most and for which cache stands in
+ * slots[], slabd's own.
  */
 #ifndef SLAB_SERVER_SESSION_H
 #define SLAB_SERVER_SESSION_H
