@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "server/cache.h"
+#include "server/clock.h"
 #include "server/log.h"
 #include "shm/atomic.h"
 #include "shm/segment.h"
@@ -26,6 +27,9 @@
 enum { GIANT_UNIT_ORDER = 18, HUGE_UNIT_ORDER = 9, SMALL_UNIT_ORDER = 4 };
 
 _Static_assert((int)GIANT_UNIT_ORDER <= (int)PAGES_MAX_ORDER, "a unit is a block");
+
+/* Between two askings of a pool that is empty. */
+#define ASK_AGAIN_NS 100000000
 
 static const uint64_t huge_bytes = (uint64_t)LAYOUT_PAGE_BYTES << HUGE_UNIT_ORDER;
 static const uint64_t giant_bytes = (uint64_t)LAYOUT_PAGE_BYTES << GIANT_UNIT_ORDER;
@@ -153,6 +157,9 @@ commit_unit(void *ctx, uint32_t first, uint32_t n)
 	uint32_t n_misplaced = 0;
 	int r;
 
+	/* A pool that was empty a moment ago is not asked for each slab anew. */
+	if (s->ask_again_ns && next_rung(arena, (unsigned)(s - arena->segments)) && clock_now_ns() < s->ask_again_ns)
+		return -ENOMEM;
 	/* Added only if it fits: a try that fails must not make another segment's fail. */
 	do {
 		if (committed + bytes > arena->options.limit_bytes)
@@ -162,6 +169,7 @@ commit_unit(void *ctx, uint32_t first, uint32_t n)
 	if (r < 0) {
 		atomic_add(&arena->committed_bytes, -bytes);
 		note_shortage(s, r);
+		s->ask_again_ns = clock_now_ns() + ASK_AGAIN_NS;
 		return -ENOMEM;
 	}
 	if (n_misplaced && atomic_add(&arena->n_misplaced, n_misplaced) == 0)
@@ -179,6 +187,7 @@ give_back_unit(void *ctx, uint32_t first, uint32_t n)
 	struct segment_extent extent = extent_of(s, first, n);
 	int r = segment_give_back(&extent);
 
+	s->ask_again_ns = 0;
 	if (s->is_thp && bitset_test(&s->collapsed, first >> s->unit_order)) {
 		bitset_clear(&s->collapsed, first >> s->unit_order);
 		atomic_add(&s->arena->thp_bytes, -extent.bytes);

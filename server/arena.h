@@ -51,6 +51,8 @@ struct arena_segment {
 	/* Units whose pages the kernel is asked to make one of, and those of which it did. One call of ops at a time, so no lock. */
 	bool is_thp;
 	struct bitset collapsed;
+	/* When the system is asked again after it had none, if another kind stands in meanwhile. */
+	uint64_t ask_again_ns;
 	/* Why the last commit, or collapse, failed: said once for each reason. */
 	int said_commit;
 	int said_collapse;
