@@ -20,6 +20,7 @@
 
 #include "server/cache.h"
 #include "server/log.h"
+#include "server/recall.h"
 #include "shm/atomic.h"
 #include "shm/segment.h"
 
@@ -487,6 +488,7 @@ arena_new(struct arena **arenap, const struct arena_options *options, char *why,
 	if (r < 0)
 		goto failed;
 	show_arena(arena);
+	arena->recall_error = recall_probe();
 	*arenap = arena;
 	return 0;
 failed:

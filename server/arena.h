@@ -84,6 +84,10 @@ struct arena {
 	uint64_t n_shortages;     /* atomic: commits that the system refused */
 	uint64_t thp_bytes;       /* atomic: committed units that are transparent huge pages */
 	uint64_t n_refused;       /* atomic: peers that might not */
+	uint64_t n_recalls;       /* atomic: barriers issued; sheaves taken from threads; and those found busy (recall.c) */
+	uint64_t n_recalled_sheaves;
+	uint64_t n_recall_busy;
+	int recall_error;         /* atomic: why no barrier can be issued; 0: it can */
 	char page_note[256];      /* what was wanted, what was got, what would change it; under ledger_lock */
 
 	pthread_mutex_t ledger_lock; /* the descriptors' free list */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/recall.h"
 #include "shm/barn.h"
 
 /* Fresh objects a refill may carve: this share of what the cache has, but so many sheaves at least (speed-notes.md, 4.2). */
@@ -193,6 +194,9 @@ hand_out(struct session *session, struct cache *cache, uint32_t slot, bool to_ap
 	struct layout_slot *shown = session_slots(session);
 
 	session->slots[slot].is_lent = true;
+	/* Until who gets it has opened it: a recall that comes in between meets it busy. */
+	if (!MUTANT(LENT_IDLE))
+		atomic_write(&session_sheaf(session, slot)->busy, SHEAF_BUSY);
 	barn_hand(&shown[slot], to_app ? LAYOUT_HOLDER_APP : LAYOUT_HOLDER_BARN);
 	if (!to_app)
 		barn_push(is_empty ? &lists->empty : &lists->full, shown, slot);
@@ -251,59 +255,13 @@ grant_close(struct session *session, struct cache *cache)
 	atomic_write(&session_cache(session, cache->id)->returned, 0);
 }
 
-/* Every session that nobody works on just now, and this one (NULL: none more). */
-static void
-for_each_session(
-	struct arena *arena, struct session *mine, struct cache *cache, void (*visit)(struct session *session, struct cache *cache))
-{
-	if (mine)
-		visit(mine, cache);
-	for (struct session *s = arena->first_session; s; s = s->next) {
-		if (s == mine || s->is_readonly || pthread_mutex_trylock(&s->work) != 0)
-			continue;
-		if (s->map && atomic_read(&s->state) != SESSION_DYING)
-			visit(s, cache);
-		pthread_mutex_unlock(&s->work);
-	}
-}
-
-static void
-call_in_cache(struct session *session, struct cache *cache)
+void
+grant_call_in(struct session *session, struct cache *cache)
 {
 	struct layout_session_cache *lists = session_cache(session, cache->id);
 
 	take_list(session, cache, &lists->returned, LAYOUT_HOLDER_RETURNED, false);
 	take_list(session, cache, &lists->full, LAYOUT_HOLDER_BARN, false);
-}
-
-static void
-call_in(struct session *session, struct cache *unused)
-{
-	(void)unused;
-	for (struct cache *cache = arena_cache_after(session->arena, 0); cache; cache = arena_cache_after(session->arena, cache->id))
-		call_in_cache(session, cache);
-}
-
-/* Memory is short: everything idle that slabd can reach goes back to the pages. */
-static void
-relieve(struct session *session)
-{
-	struct arena *arena = session->arena;
-
-	for_each_session(arena, session, NULL, call_in);
-	for (struct cache *cache = arena_cache_after(arena, 0); cache; cache = arena_cache_after(arena, cache->id))
-		for (unsigned i = 0; i < cache->n_nodes; i++)
-			node_trim(arena, &cache->nodes[i]);
-}
-
-void
-grant_shrink(struct arena *arena, struct session *session, struct cache *cache)
-{
-	for_each_session(arena, session, cache, call_in_cache);
-	if (session)
-		grant_close(session, cache);
-	for (unsigned i = 0; i < cache->n_nodes; i++)
-		node_trim(arena, &cache->nodes[i]);
 }
 
 /* A grant under way. */
@@ -316,7 +274,7 @@ struct lending {
 	bool is_all_or_none;  /* a sheaf that is not full is of no use */
 	uint32_t n_granted;   /* sheaves so far: for more than the first nobody else's are called in */
 	bool has_looked;      /* at all sessions' returns */
-	bool has_relieved;
+	unsigned relieved; /* stages of recall_relieve() */
 	int r; /* why carving failed last */
 };
 
@@ -417,15 +375,13 @@ fill(struct lending *l, uint32_t slot)
 	while (size < l->capacity) {
 		if (!l->has_looked) {
 			l->has_looked = true;
-			for_each_session(l->session->arena, l->session, l->cache, grant_flush);
+			session_for_each(l->session->arena, l->session, l->cache, grant_flush);
 			fill_resident(l, node, 0, sheaf, &size);
 		} else if (l->fresh && (fresh = carve(l, &node)) != 0) {
 			fill_resident(l, node, fresh, sheaf, &size);
 		} else if ((size > 0 && !l->is_all_or_none) || l->r == 0 || l->n_granted) {
 			break; /* a part of a sheaf, or fewer sheaves, rather than more memory */
-		} else if (!l->has_relieved) {
-			l->has_relieved = true;
-			relieve(l->session);
+		} else if (recall_relieve(l->session, l->cache, &l->relieved)) {
 			l->fresh = l->fresh ? l->fresh : l->capacity;
 			for (unsigned i = 0; i < l->cache->n_nodes && size < l->capacity; i++)
 				fill_resident(l, &l->cache->nodes[l->nodes[i]], 0, sheaf, &size);
@@ -451,12 +407,18 @@ explain_shortage(const struct lending *l, char *why, size_t why_size)
 {
 	struct arena *arena = l->session->arena;
 	char note[sizeof arena->page_note];
+	uint64_t idle_bytes;
+	const struct session *idlest = recall_idlest(arena, &idle_bytes);
 
 	pthread_mutex_lock(&arena->ledger_lock);
 	memcpy(note, arena->page_note, sizeof note);
 	pthread_mutex_unlock(&arena->ledger_lock);
-	if (l->r == -ENOSPC)
-		snprintf(why, why_size, "arena '%s' is full: its limit is %llu bytes (--arena-size)", arena->name,
+	if (l->r == -ENOSPC && idlest)
+		snprintf(why, why_size, "arena '%s' is full: its limit is %llu bytes (--arena-size); client %u (pid %d, '%s') keeps most idle, %llu bytes",
+			arena->name, (unsigned long long)arena->options.limit_bytes, idlest->id, idlest->pid, idlest->label,
+			(unsigned long long)idle_bytes);
+	else if (l->r == -ENOSPC)
+		snprintf(why, why_size, "arena '%s' is full: its limit is %llu bytes (--arena-size), and nobody keeps anything idle", arena->name,
 			(unsigned long long)arena->options.limit_bytes);
 	else
 		snprintf(why, why_size, "no memory for cache '%s': %s", l->cache->name, l->r == -EOVERFLOW ? "the word table is full" : note);
@@ -517,17 +479,16 @@ lend_run(struct lending *l, uint32_t n_pages, struct grant *grant, char *why, si
 	if (atomic_read(&session_sheaf(l->session, (uint32_t)slot)->size) != 0)
 		grant_take_back(l->session, (uint32_t)slot, false);
 	atomic_write(&session_sheaf(l->session, (uint32_t)slot)->size, 0);
-	if (!carve_run(l, n_pages, (uint32_t)slot)) {
-		relieve(l->session);
-		if (!carve_run(l, n_pages, (uint32_t)slot)) {
-			session_slot_put(l->session, (uint32_t)slot);
-			if (l->r != -ENOSPC)
-				return explain_shortage(l, why, why_size);
-			snprintf(why, why_size, "arena '%s' has no %u pages side by side left: its limit is %llu bytes (--arena-size), %llu are committed",
-				arena->name, n_pages, (unsigned long long)arena->options.limit_bytes,
-				(unsigned long long)atomic_read(&arena->committed_bytes));
-			return -ENOMEM;
-		}
+	while (!carve_run(l, n_pages, (uint32_t)slot)) {
+		if (recall_relieve(l->session, l->cache, &l->relieved))
+			continue;
+		session_slot_put(l->session, (uint32_t)slot);
+		if (l->r != -ENOSPC)
+			return explain_shortage(l, why, why_size);
+		snprintf(why, why_size, "arena '%s' has no %u pages side by side left: its limit is %llu bytes (--arena-size), %llu are committed",
+			arena->name, n_pages, (unsigned long long)arena->options.limit_bytes,
+			(unsigned long long)atomic_read(&arena->committed_bytes));
+		return -ENOMEM;
 	}
 	hand_out(l->session, l->cache, (uint32_t)slot, true, false);
 	*grant = (struct grant){.n_sheaves = 1, .n_objects = 1, .slot = (uint32_t)slot};

@@ -45,11 +45,8 @@ void grant_flush(struct session *session, struct cache *cache);
 /* Takes every sheaf of the cache that no thread holds: the session closes it. */
 void grant_close(struct session *session, struct cache *cache);
 
-/*
- * Everything idle of the cache that slabd can reach goes back to the pages: what lies in clients' process barns, of the session (if not NULL, its
- * work is held) all that no thread holds, and the node barns and empty slabs.
- */
-void grant_shrink(struct arena *arena, struct session *session, struct cache *cache);
+/* Takes what lies in the client's process barn and what it has given back, down to the slabs. */
+void grant_call_in(struct session *session, struct cache *cache);
 
 /* Empties a slot that is in slabd's hands, or whose client is dead. to_barn: whole into the node barn, if there is room. */
 void grant_take_back(struct session *session, uint32_t slot, bool to_barn);

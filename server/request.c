@@ -13,9 +13,6 @@
 #include "server/log.h"
 #include "server/stats.h"
 
-/* SLABC_RDONLY */
-enum { ATTACH_READONLY = 1 };
-
 enum proto_status
 request_status_of(int r)
 {
@@ -96,7 +93,8 @@ request_attach(struct request *q)
 		.uid = q->conn->peer.uid,
 		.gid = q->conn->peer.gid,
 		.label = in->label,
-		.is_readonly = in->flags & ATTACH_READONLY,
+		.is_readonly = in->flags & PROTO_ATTACH_READONLY,
+		.is_recallable = in->flags & PROTO_ATTACH_RECALLABLE,
 	};
 	struct session *session;
 	enum proto_status status;
@@ -104,8 +102,9 @@ request_attach(struct request *q)
 
 	if (q->conn->session)
 		REFUSE(q, PROTO_STATUS_STATE, "this connection has a session already");
-	if (in->flags & ~(uint32_t)ATTACH_READONLY)
-		REFUSE(q, PROTO_STATUS_INVALID, "unknown session flags 0x%x", in->flags & ~(uint32_t)ATTACH_READONLY);
+	if (in->flags & ~(uint32_t)(PROTO_ATTACH_READONLY | PROTO_ATTACH_RECALLABLE))
+		REFUSE(q, PROTO_STATUS_INVALID, "unknown session flags 0x%x",
+			in->flags & ~(uint32_t)(PROTO_ATTACH_READONLY | PROTO_ATTACH_RECALLABLE));
 	status = request_find_arena(q, in->arena, &q->arena);
 	if (status == PROTO_STATUS_OK)
 		status = request_need_access(q, q->arena, who.is_readonly ? ACCESS_READ : ACCESS_WRITE);

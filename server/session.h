@@ -31,6 +31,14 @@ struct session_slot {
 	uint32_t next;  /* free list: slot + 1 */
 	uint32_t bytes; /* power of two */
 	bool is_lent;   /* in the client's hands: only then may its holder word give it back */
+	uint32_t n_same; /* ticks for which it has not changed, and what it looked like then (recall.c) */
+	uint64_t sign;
+};
+
+/* The same of a process barn. */
+struct session_barn {
+	uint64_t sign;
+	uint32_t n_same;
 };
 
 /* Sizes of slots: 32 bytes to 4,096. */
@@ -48,6 +56,8 @@ struct session {
 	gid_t gid;
 	char label[32];
 	bool is_readonly;
+	bool is_recallable;  /* slabd's membarrier reaches its threads */
+	uint64_t n_recalled; /* atomic: sheaves taken from its threads */
 	uint64_t n_faults;  /* atomic: things that no correct client does */
 	uint64_t n_reports; /* atomic: what it said of itself */
 
@@ -62,6 +72,7 @@ struct session {
 	uint8_t has_open[LAYOUT_MAX_CACHES / 8];
 	/* By cache: objects lent to it less those taken back from it; below 0: it frees what others allocate. */
 	int64_t n_drawn[LAYOUT_MAX_CACHES];
+	struct session_barn barns[LAYOUT_MAX_CACHES];
 };
 
 /* What is kept of a session that has ended as long as words may name it. */
@@ -78,6 +89,7 @@ struct session_who {
 	gid_t gid;
 	const char *label;
 	bool is_readonly;
+	bool is_recallable;
 };
 
 /* Appears in the arena.  0, or a negative errno with a sentence: -EUSERS no client slot, -EDQUOT the user has its share, -ENOMEM.  Takes sessions_lock. */
@@ -85,6 +97,13 @@ int session_new(struct session **sessionp, struct arena *arena, const struct ses
 
 /* Leaves the arena; its sheaves are drained and its words walked. still_named: words may go on naming the client, whose slot then waits. */
 void session_end(struct session *session, bool still_named);
+
+/*
+ * Visits this session (NULL: none more), whose work is held, and every other one that lives and on which nobody works just now, holding its work.
+ * sessions_lock held for reading.
+ */
+void session_for_each(
+	struct arena *arena, struct session *mine, struct cache *cache, void (*visit)(struct session *session, struct cache *cache));
 
 /* Does the process still map its session segment?  Only if its socket has ended.  Takes sessions_lock for writing, since nobody may use the map meanwhile. */
 bool session_is_mapped_by_client(struct session *session);
@@ -134,6 +153,10 @@ bool session_slot_take(struct session *session, uint32_t slot, uint32_t from);
 
 /* The slot is in slabd's hands, and empty: it may be lent again for anything. work held. */
 void session_slot_put(struct session *session, uint32_t slot);
+
+/* Entries of a slot: what the client claims, as far as it can be true.  Bytes of objects in all of its slots. Nothing need be held but sessions_lock. */
+uint32_t session_slot_entries(const struct session *session, uint32_t slot);
+uint64_t session_idle_bytes(const struct session *session);
 
 /* What a client says of itself: logged with its name, so many a session. */
 void session_report(struct session *session, const char *what);
