@@ -147,6 +147,7 @@ check-model:
 
 check-long: test-programs
 	$(B)/tests/stress_kill --kills=5000
+	$(B)/tests/stress_kill --kills=2000 --threads=2 --recall
 
 # Speed (tests/bench).
 

@@ -20,6 +20,7 @@
 #include "server/log.h"
 
 static const uint64_t default_arena_bytes = 1ull << 30;
+static const uint32_t default_idle_s = 10;
 static const char byte_order_mark[] = "\xef\xbb\xbf";
 
 /* libinih would cut a longer section's name. */
@@ -164,6 +165,13 @@ set_log(struct config *config, struct arena_options *arena, const char *value)
 }
 
 static int
+set_idle_after(struct config *config, struct arena_options *arena, const char *value)
+{
+	(void)arena;
+	return parse_u32(value, 0, SLABD_MAX_IDLE_S, &config->options.idle_after_s);
+}
+
+static int
 set_size(struct config *config, struct arena_options *arena, const char *value)
 {
 	(void)config;
@@ -255,6 +263,7 @@ static const struct field fields[] = {
 	{"socket-group", false, set_socket_group, GROUP_ALLOWED},
 	{"threads", false, set_threads, "1 to 64"},
 	{"log", false, set_log, "error, warning, notice or info"},
+	{"idle-after", false, set_idle_after, "0 (never) to 86400 seconds"},
 	{"size", true, set_size, "2M to 32G, in bytes or with K, M or G"},
 	{"reserve", true, set_reserve, "0 to 32G, in bytes or with K, M or G"},
 	{"page-kind", true, set_page_kind, LADDER_ALLOWED},
@@ -590,7 +599,7 @@ void
 config_init(struct config *config)
 {
 	*config = (struct config){
-		.options = {.n_threads = 1, .has_signals = true, .log_level = LOG_LEVEL_INFO},
+		.options = {.n_threads = 1, .has_signals = true, .log_level = LOG_LEVEL_INFO, .idle_after_s = default_idle_s},
 		.socket = "/run/slabd/slabd.sock",
 	};
 	config->options.socket = config->socket;

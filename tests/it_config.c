@@ -42,7 +42,8 @@ it_accepts_what_it_should(void)
 		"# nothing but a comment\n; and another\n\n",
 		"\xef\xbb\xbf[slabd]\nthreads = 1\n",
 		"[slabd]\n  threads = 2\n\tsocket = /tmp/s\n\n\n[arena]\n",
-		"[slabd]\nsocket-mode = 0666\nsocket-group = 0\nlog = error\n[arena]\nsize=2M\n",
+		"[slabd]\nsocket-mode = 0666\nsocket-group = 0\nlog = error\nidle-after = 86400\n[arena]\nsize=2M\n",
+		"[slabd]\nidle-after = 0\n",
 		"[arena a]\n[arena b]\n[arena c.d-e_F9]\n",
 		"[arena] ; the default one\nsize = 64M ; small\r\nreserve = 0\n",
 		"[arena video]\nowner = root\ngroup = root\nmode = 0640\nsize = 1G\nreserve = 2M\npage-kind = huge , 4k\nprofile = server\n"
@@ -96,6 +97,7 @@ it_names_what_is_wrong(void)
 		{"[slabd]\nsocket-mode = 1777\n", 2, {"socket-mode = '1777'", "octal", "0777"}},
 		{"[slabd]\nsocket-mode = 0000\n", 2, {"socket-mode = '0000'", "octal", "0001"}},
 		{"[slabd]\nlog = debug\n", 2, {"log = 'debug'", "error, warning, notice or info", ""}},
+		{"[slabd]\nidle-after = 86401\n", 2, {"idle-after = '86401'", "0 (never) to 86400 seconds", ""}},
 		{"[arena x]\nowner = nobody-of-that-name\n", 2, {"owner = 'nobody-of-that-name'", "user that there is", ""}},
 		{"[arena x]\nowner = 4294967295\n", 2, {"owner = '4294967295'", "user that there is", ""}},
 		{"[arena x]\ngroup = no-such-group\n", 2, {"group = 'no-such-group'", "group that there is", ""}},
