@@ -26,6 +26,7 @@ CU_pSuite it_pages_suite(void);
 CU_pSuite it_sized_suite(void);
 CU_pSuite it_flags_suite(void);
 CU_pSuite it_ctl_suite(void);
+CU_pSuite it_recall_suite(void);
 
 static const struct {
 	const char *name;
@@ -49,6 +50,7 @@ static const struct {
 	{"sized", it_sized_suite},
 	{"flags", it_flags_suite},
 	{"ctl", it_ctl_suite},
+	{"recall", it_recall_suite},
 };
 
 static int
