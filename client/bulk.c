@@ -300,6 +300,7 @@ take_cached(struct slabc_cache *k, struct thread_block *tb, uint32_t n, struct s
 	if (slot != CLIENT_NO_SLOT && sheaf_look(t->spare) >= (int32_t)n) {
 		struct sheaf *s = t->spare;
 
+		STEP(PREFILL_LOOKED);
 		t->spare = NULL;
 		t->spare_slot = CLIENT_NO_SLOT;
 		if (sheaf_shut(k, (uint32_t)slot, s, thread_holder(tb)) && barn_take(&slots[slot], thread_holder(tb), LAYOUT_HOLDER_APP)) {

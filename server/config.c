@@ -246,6 +246,20 @@ set_max_caches(struct config *config, struct arena_options *arena, const char *v
 	return parse_u32(value, 0, LAYOUT_MAX_CACHES - 1, &arena->max_caches);
 }
 
+static int
+set_client_max(struct config *config, struct arena_options *arena, const char *value)
+{
+	(void)config;
+	return parse_number(value, 0, 32ull << 30, &arena->client_max);
+}
+
+static int
+set_client_min(struct config *config, struct arena_options *arena, const char *value)
+{
+	(void)config;
+	return parse_number(value, 0, 32ull << 30, &arena->client_min);
+}
+
 struct field {
 	const char *name;
 	bool is_arena;
@@ -273,6 +287,8 @@ static const struct field fields[] = {
 	{"mode", true, set_mode, "an octal mode of digits 0 (nothing), 4 (read-only) and 6 (read-write), such as 0640"},
 	{"max-sessions", true, set_max_sessions, "0 (no limit) to 16382"},
 	{"max-caches", true, set_max_caches, "0 (no limit) to 511"},
+	{"client-max", true, set_client_max, "0 (no limit) to 32G, in bytes or with K, M or G"},
+	{"client-min", true, set_client_min, "0 to 32G, in bytes or with K, M or G"},
 };
 
 enum { N_FIELDS = sizeof fields / sizeof fields[0] };

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/quota.h"
 #include "server/recall.h"
 #include "shm/barn.h"
 
@@ -27,6 +28,7 @@ struct take {
 	struct node_sheaf *barn;
 	struct node *barn_node;
 	struct node_discard discard;
+	uint64_t bytes; /* marked */
 };
 
 /* Holds the lock of the object's node, whichever was held before; false: no such object. */
@@ -74,6 +76,7 @@ take_mark(struct take *t, uint32_t place, const struct slab_object *o)
 	struct arena *arena = t->session->arena;
 
 	t->session->n_drawn[t->cache->id]--;
+	t->bytes += slab_object_bytes(arena, t->cache, o->slab);
 	if (t->barn && t->node == t->barn_node) {
 		slab_set(arena, o->word, SLAB_BARN);
 		t->barn->place[t->barn->size++] = place;
@@ -183,6 +186,7 @@ grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 	}
 	t.node->n_sheaves_taken++;
 	node_unlock(t.node);
+	quota_taken(session, t.bytes);
 	free(t.barn);
 	node_discard(session->arena, &t.discard);
 }
@@ -269,6 +273,7 @@ struct lending {
 	struct session *session;
 	struct cache *cache;
 	uint32_t capacity;
+	uint32_t want;        /* objects of a sheaf: its capacity, or what the client's quota leaves */
 	const uint8_t *nodes; /* near to far */
 	uint64_t fresh;       /* objects that may still be carved */
 	bool is_all_or_none;  /* a sheaf that is not full is of no use */
@@ -312,7 +317,7 @@ static void
 fill_resident(struct lending *l, struct node *node, uint32_t fresh, struct sheaf *sheaf, uint32_t *size)
 {
 	struct arena *arena = l->session->arena;
-	uint32_t places[LAYOUT_MAX_SHEAF], n = 0, want = l->capacity - *size;
+	uint32_t places[LAYOUT_MAX_SHEAF], n = 0, want = l->want - *size;
 	struct node_discard discard = {0};
 
 	node_lock(node);
@@ -330,6 +335,7 @@ fill_resident(struct lending *l, struct node *node, uint32_t fresh, struct sheaf
 	STEP(GRANT_WRITTEN);
 	*size += n;
 	l->session->n_drawn[l->cache->id] += n;
+	quota_granted(l->session, (uint64_t)n * l->cache->object_bytes);
 	/* order: SHEAF_SIZE release - entries are written below it */
 	atomic_write_release(&sheaf->size, *size);
 	STEP(GRANT_SIZED);
@@ -345,6 +351,9 @@ carve(struct lending *l, struct node **nodep)
 {
 	struct arena *arena = l->session->arena;
 
+	l->r = -EDQUOT;
+	if (!quota_may_carve(l->session, (uint64_t)LAYOUT_PAGE_BYTES << l->cache->order))
+		return 0;
 	for (unsigned i = 0; i < l->cache->n_nodes; i++) {
 		struct node *node = &l->cache->nodes[l->nodes[i]];
 		uint32_t slab;
@@ -372,7 +381,7 @@ fill(struct lending *l, uint32_t slot)
 	/* Touched here, so that no page fault falls under the lock. */
 	atomic_write(&sheaf->size, 0);
 	fill_resident(l, node, 0, sheaf, &size);
-	while (size < l->capacity) {
+	while (size < l->want) {
 		if (!l->has_looked) {
 			l->has_looked = true;
 			session_for_each(l->session->arena, l->session, l->cache, grant_flush);
@@ -383,7 +392,7 @@ fill(struct lending *l, uint32_t slot)
 			break; /* a part of a sheaf, or fewer sheaves, rather than more memory */
 		} else if (recall_relieve(l->session, l->cache, &l->relieved)) {
 			l->fresh = l->fresh ? l->fresh : l->capacity;
-			for (unsigned i = 0; i < l->cache->n_nodes && size < l->capacity; i++)
+			for (unsigned i = 0; i < l->cache->n_nodes && size < l->want; i++)
 				fill_resident(l, &l->cache->nodes[l->nodes[i]], 0, sheaf, &size);
 		} else {
 			break;
@@ -420,6 +429,9 @@ explain_shortage(const struct lending *l, char *why, size_t why_size)
 	else if (l->r == -ENOSPC)
 		snprintf(why, why_size, "arena '%s' is full: its limit is %llu bytes (--arena-size), and nobody keeps anything idle", arena->name,
 			(unsigned long long)arena->options.limit_bytes);
+	else if (l->r == -EDQUOT)
+		snprintf(why, why_size, "what is left of arena '%s' is kept for clients that have less than client-min, %llu bytes", arena->name,
+			(unsigned long long)arena->options.client_min);
 	else
 		snprintf(why, why_size, "no memory for cache '%s': %s", l->cache->name, l->r == -EOVERFLOW ? "the word table is full" : note);
 	return -ENOMEM;
@@ -432,6 +444,9 @@ carve_run(struct lending *l, uint32_t n_pages, uint32_t slot)
 	struct sheaf *sheaf = session_sheaf(l->session, slot);
 	struct arena *arena = l->session->arena;
 
+	l->r = -EDQUOT;
+	if (!quota_may_carve(l->session, (uint64_t)n_pages * LAYOUT_PAGE_BYTES))
+		return false;
 	for (unsigned i = 0; i < l->cache->n_nodes; i++) {
 		struct node *node = &l->cache->nodes[l->nodes[i]];
 		uint32_t slab;
@@ -444,6 +459,7 @@ carve_run(struct lending *l, uint32_t n_pages, uint32_t slot)
 		atomic_write(&sheaf->entry[0], slab_place(arena, l->cache, slab, 0));
 		STEP(GRANT_WRITTEN);
 		l->session->n_drawn[l->cache->id]++;
+		quota_granted(l->session, (uint64_t)n_pages * LAYOUT_PAGE_BYTES);
 		/* order: SHEAF_SIZE release - the entry is written below it */
 		atomic_write_release(&sheaf->size, 1);
 		STEP(GRANT_SIZED);
@@ -471,6 +487,8 @@ lend_run(struct lending *l, uint32_t n_pages, struct grant *grant, char *why, si
 			(unsigned long long)arena->options.limit_bytes);
 		return -ENOMEM;
 	}
+	if (quota_room(l->session, (uint64_t)n_pages * LAYOUT_PAGE_BYTES, (uint64_t)n_pages * LAYOUT_PAGE_BYTES, why, why_size) == 0)
+		return -EDQUOT;
 	slot = session_slot_get(l->session, l->cache, 1);
 	if (slot < 0) {
 		snprintf(why, why_size, "the session has lent all its %d sheaves", LAYOUT_MAX_SLOTS);
@@ -523,7 +541,7 @@ grant_refill(struct session *session, struct cache *cache, const struct grant_re
 	struct arena *arena = session->arena;
 	bool to_app = request->capacity != 0;
 	uint32_t want = request->n_sheaves < MAX_SHEAVES ? request->n_sheaves : MAX_SHEAVES;
-	uint64_t share = carved_objects(cache) / CARVE_SHARE;
+	uint64_t share = carved_objects(cache) / CARVE_SHARE, room; /* objects */
 	struct lending l = {
 		.session = session,
 		.cache = cache,
@@ -547,6 +565,11 @@ grant_refill(struct session *session, struct cache *cache, const struct grant_re
 		return lend_empty(session, cache, request->n_empty < MAX_SHEAVES ? request->n_empty : MAX_SHEAVES, grant, why, why_size);
 	if (cache->flags & LAYOUT_CACHE_RUNS)
 		return lend_run(&l, request->n_pages, grant, why, why_size);
+	room = quota_room(session, (uint64_t)(to_app ? l.capacity : 1) * cache->object_bytes, (uint64_t)want * l.capacity * cache->object_bytes, why,
+		       why_size) /
+	       cache->object_bytes;
+	if (room == 0)
+		return -EDQUOT;
 	do {
 		int32_t slot = session_slot_get(session, cache, l.capacity);
 		uint32_t n;
@@ -557,6 +580,7 @@ grant_refill(struct session *session, struct cache *cache, const struct grant_re
 		}
 		if (slot < 0)
 			break;
+		l.want = room < l.capacity ? (uint32_t)room : l.capacity;
 		n = fill(&l, (uint32_t)slot);
 		if (n < (to_app ? l.capacity : 1)) {
 			if (n)
@@ -568,8 +592,9 @@ grant_refill(struct session *session, struct cache *cache, const struct grant_re
 		}
 		hand_out(session, cache, (uint32_t)slot, to_app, false);
 		l.n_granted = ++grant->n_sheaves;
+		room -= n;
 		grant->n_objects += n;
 		grant->slot = (uint32_t)slot;
-	} while (grant->n_sheaves < want && !to_app);
+	} while (grant->n_sheaves < want && !to_app && room > 0);
 	return 0;
 }

@@ -34,7 +34,7 @@ struct grant {
 
 /*
  * Lends sheaves: from the node barn, from partial slabs, then carved, sparingly; before anything is carved every waiting return is looked at,
- * and before ENOMEM everything idle is called in.  -ENOMEM, -EDQUOT (slots), -EINVAL, with a sentence in why; then nothing was lent.
+ * and before ENOMEM everything idle is called in.  -ENOMEM, -EDQUOT (slots, client-max), -EINVAL, with a sentence in why; then nothing was lent.
  */
 int grant_refill(struct session *session, struct cache *cache, const struct grant_request *request, struct grant *grant, char *why,
 	size_t why_size);

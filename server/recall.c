@@ -36,6 +36,7 @@ struct pass {
 	struct arena *arena;
 	struct cache *cache;     /* NULL: of all */
 	bool is_decay;           /* only those that have not changed */
+	bool is_own;             /* only this session's */
 	uint32_t n_busy;
 	uint32_t n_taken;
 	unsigned n;
@@ -187,7 +188,7 @@ recall_threads(struct pass *pass, struct session *mine)
 		return;
 	if (mine)
 		visit(pass, mine);
-	for (struct session *s = arena->first_session; s; s = s->next) {
+	for (struct session *s = pass->is_own ? NULL : arena->first_session; s; s = s->next) {
 		if (s == mine || s->is_readonly || pthread_mutex_trylock(&s->work) != 0)
 			continue;
 		if (s->map && atomic_read(&s->state) != SESSION_DYING && visit(pass, s))
@@ -248,6 +249,15 @@ recall_relieve(struct session *session, struct cache *cache, unsigned *stagep)
 		}
 	}
 	return false;
+}
+
+void
+recall_own(struct session *session)
+{
+	struct pass pass = {.arena = session->arena, .is_own = true};
+
+	call_in_all(session, NULL);
+	recall_threads(&pass, session);
 }
 
 void
@@ -335,7 +345,7 @@ recall_idlest(const struct arena *arena, uint64_t *bytesp)
 
 	*bytesp = 0;
 	for (const struct session *s = arena->first_session; s; s = s->next) {
-		uint64_t bytes = session_idle_bytes(s);
+		uint64_t bytes = session_idle_bytes(s, false);
 
 		if (bytes <= *bytesp)
 			continue;

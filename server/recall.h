@@ -33,6 +33,9 @@ int recall_probe(void);
  */
 bool recall_relieve(struct session *session, struct cache *cache, unsigned *stagep);
 
+/* Everything that the session, whose work is held, keeps idle in barns and with threads goes back to the slabs. */
+void recall_own(struct session *session);
+
 /*
  * Everything idle of the cache goes back to the pages: what lies in clients' process barns and with their threads, of the session (if not NULL, its
  * work is held) all that no thread holds, and the node barns and empty slabs.

@@ -440,7 +440,7 @@ session_slot_entries(const struct session *session, uint32_t slot)
 }
 
 uint64_t
-session_idle_bytes(const struct session *session)
+session_idle_bytes(const struct session *session, bool is_with_words)
 {
 	uint64_t bytes = 0;
 
@@ -448,7 +448,7 @@ session_idle_bytes(const struct session *session)
 	for (uint32_t slot = 0; session->map && slot < atomic_read_acquire(&session->n_slots); slot++) {
 		const struct cache *k = arena_cache(session->arena, atomic_read(&session->slots[slot].cache));
 
-		if (k)
+		if (k && !(is_with_words && k->flags & LAYOUT_CACHE_NO_OWNER))
 			bytes += (uint64_t)session_slot_entries(session, slot) * k->object_bytes;
 	}
 	return bytes;

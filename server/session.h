@@ -44,6 +44,17 @@ struct session_barn {
 /* Sizes of slots: 32 bytes to 4,096. */
 enum { SESSION_SLOT_SIZES = 8 };
 
+/* What the session has, in bytes (quota.h): as counted last, of that in objects; granted and taken since. */
+struct session_quota {
+	uint64_t counted; /* atomic, as the next three: others' loops read them */
+	uint64_t held;
+	uint64_t granted;
+	uint64_t taken;
+	uint64_t granted_before; /* before the count under way */
+	uint64_t taken_before;
+	bool is_marked;
+};
+
 struct session {
 	struct arena *arena;
 	struct session *next; /* of the arena; under sessions_lock */
@@ -73,6 +84,7 @@ struct session {
 	/* By cache: objects lent to it less those taken back from it; below 0: it frees what others allocate. */
 	int64_t n_drawn[LAYOUT_MAX_CACHES];
 	struct session_barn barns[LAYOUT_MAX_CACHES];
+	struct session_quota quota;
 };
 
 /* What is kept of a session that has ended as long as words may name it. */
@@ -154,9 +166,9 @@ bool session_slot_take(struct session *session, uint32_t slot, uint32_t from);
 /* The slot is in slabd's hands, and empty: it may be lent again for anything. work held. */
 void session_slot_put(struct session *session, uint32_t slot);
 
-/* Entries of a slot: what the client claims, as far as it can be true.  Bytes of objects in all of its slots. Nothing need be held but sessions_lock. */
+/* Entries of a slot: what the client claims, as far as it can be true.  Bytes of objects in all of its slots, or only of those with owner words. Nothing need be held but sessions_lock. */
 uint32_t session_slot_entries(const struct session *session, uint32_t slot);
-uint64_t session_idle_bytes(const struct session *session);
+uint64_t session_idle_bytes(const struct session *session, bool is_with_words);
 
 /* What a client says of itself: logged with its name, so many a session. */
 void session_report(struct session *session, const char *what);

@@ -203,22 +203,9 @@ stats_cache(struct arena *arena, uint32_t after, struct proto_caches_reply *repl
 	pthread_rwlock_unlock(&arena->sessions_lock);
 }
 
-/* Who holds how much, by client slot. */
-struct stats_census {
-	uint64_t n[LAYOUT_MAX_CLIENTS + 2]; /* the last one is ORPHAN's */
-	uint64_t bytes[LAYOUT_MAX_CLIENTS + 2];
-};
-
-/* One walk over all words of the arena, for the first of a row of questions. registry_lock held. */
-static void
-take_census(struct arena *arena)
+void
+stats_count(struct arena *arena, struct stats_census *census)
 {
-	struct stats_census *census = arena->census;
-
-	if (!census)
-		census = arena->census = malloc(sizeof *census);
-	if (!census)
-		return;
 	memset(census, 0, sizeof *census);
 	for (uint32_t number = 1; number <= atomic_read_acquire(&arena->n_slabs); number++) {
 		const struct slab *slab = &arena->slabs[number];
@@ -233,6 +220,16 @@ take_census(struct arena *arena)
 			census->bytes[owner] += slab_object_bytes(arena, k, number);
 		}
 	}
+}
+
+/* For the first of a row of questions. registry_lock held. */
+static void
+take_census(struct arena *arena)
+{
+	if (!arena->census)
+		arena->census = malloc(sizeof *arena->census);
+	if (arena->census)
+		stats_count(arena, arena->census);
 }
 
 static void
@@ -258,8 +255,9 @@ add_caches(const struct session *session, struct proto_clients_reply *reply)
 		add_counters(session_cache(session, cache->id), reply);
 	reply->n_slots = atomic_read_acquire(&session->n_slots);
 	reply->n_threads = atomic_read(&session_head(session)->n_threads);
-	reply->bytes_idle = session_idle_bytes(session);
+	reply->bytes_idle = session_idle_bytes(session, false);
 	reply->n_recalled = atomic_read(&session->n_recalled);
+	reply->bytes_max = session->arena->options.client_max;
 }
 
 static void

@@ -40,6 +40,7 @@
 	X(REAP_DRAINED)     /* sheaves of the dead empty, words not walked */                                                              \
 	X(RECLAIM_READ)     /* a dead owner's word read, compare-and-swap not yet made */                                                  \
 	X(ORPHAN_READ)      /* a dead client's object found, to be adopted or freed; compare-and-swap not yet made */                      \
+	X(PREFILL_LOOKED)   /* the spare has enough objects, and is not yet the application's */                                           \
 	X(RECALL_CHOSEN)    /* a thread's sheaf is to be revoked, nothing written */                                                       \
 	X(RECALL_REVOKED)   /* floor and limit written, no barrier yet */                                                                  \
 	X(RECALL_TAKEN)     /* holder says RECALLED, the sheaf not emptied */                                                              \

@@ -384,6 +384,78 @@ it_idle_goes_back(void)
 	slabc_close(c);
 }
 
+/* Quotas */
+
+static unsigned
+alloc_until_refused(struct slabc_cache *k, void **pv, unsigned max, int error)
+{
+	unsigned n = 0;
+
+	errno = 0;
+	while (n < max && (pv[n] = slabc_alloc(k)))
+		n++;
+	CHECK(n < max && errno == error);
+	return n;
+}
+
+/* client-max: to the object, whatever is idle elsewhere; an error that names it; and others have theirs. */
+static void
+it_client_has_its_maximum(void)
+{
+	enum { PAGE = 4096, N_MAX = 256, N_MORE = 300 };
+	CLEANUP(harness_free) struct harness *h = harness_slabd_config("[arena]\nsize = 16M\npage-kind = 4k\nclient-max = 1M\n");
+	struct slabc *c = harness_open(h, "has much"), *other = harness_open(h, "other");
+	struct slabc_cache *k = harness_open_cache(c, "k", PAGE, SLABC_SHARED), *idle = harness_open_cache(c, "idle", PAGE, 0);
+	struct slabc_cache *ok = harness_open_cache(other, "k", PAGE, SLABC_SHARED);
+	static void *pv[N_MORE], *opv[N_MORE];
+	unsigned n;
+
+	REQUIRE(slabc_alloc_bulk(idle, 200, pv) == 0);
+	slabc_free_bulk(idle, 200, pv);
+	n = alloc_until_refused(k, pv, N_MORE, EDQUOT);
+	CHECK(n == N_MAX);
+	CHECK(strstr(slabc_last_error(), "1048576 bytes of arena 'default' (client-max): 1048576 in objects, 0 idle") != NULL);
+	CHECK(slabc_prefill(k, 2) == NULL && errno == EDQUOT);
+	CHECK(slabc_malloc(c, 1 << 20) == NULL && errno == EDQUOT);
+	CHECK(alloc_until_refused(ok, opv, N_MORE, EDQUOT) == N_MAX);
+	/* What another client frees is no longer one's own. */
+	CHECK(slabc_free_ref(other, slabc_ref_of(c, pv[0])) == 0);
+	slabc_free(k, pv[1]);
+	CHECK(alloc_until_refused(k, pv, N_MORE, EDQUOT) == 2);
+	CHECK(harness_client_id(h, slabc_client_id(c)).bytes_held == 1 << 20 && harness_client_id(h, slabc_client_id(c)).bytes_max == 1 << 20);
+	harness_reload(h, "[arena]\nsize = 16M\npage-kind = 4k\nclient-max = 2M\n");
+	CHECK(slabc_alloc(k) != NULL);
+	slabc_close(c);
+	slabc_close(other);
+	CHECK(harness_audit(h).n_lost == 0 && harness_status(h).n_faults == 0);
+}
+
+/* client-min: who is connected and has less can always have it, whatever others ask for. */
+static void
+it_client_gets_its_minimum(void)
+{
+	enum { N_MIN = 16 };
+	CLEANUP(harness_free) struct harness *h = harness_slabd_config("[arena]\nsize = 2M\npage-kind = 4k\nclient-min = 512K\n");
+	struct slabc *greedy = harness_open(h, "greedy"), *modest = harness_open(h, "modest");
+	struct slabc_cache *gk = open_pool(greedy, 0), *mk = open_pool(modest, 0);
+	void *pv[N_ARENA + 1], *mpv[N_ARENA + 1];
+
+	CHECK(alloc_until_refused(gk, pv, N_ARENA + 1, ENOMEM) == N_ARENA - N_MIN);
+	CHECK(strstr(slabc_last_error(), "kept for clients that have less than client-min, 524288 bytes") != NULL);
+	CHECK(slabc_malloc(greedy, 100000) == NULL && errno == ENOMEM);
+	CHECK(alloc_until_refused(mk, mpv, N_ARENA + 1, ENOMEM) == N_MIN);
+	/* What one has beyond one's minimum goes to who asks first; what has come back is promised again. */
+	slabc_free_bulk(gk, 2, pv);
+	slabc_cache_shrink(gk);
+	CHECK(slabc_alloc(mk) != NULL);
+	slabc_free_bulk(mk, 4, mpv);
+	slabc_cache_shrink(mk);
+	CHECK(alloc_until_refused(gk, pv, N_ARENA + 1, ENOMEM) <= 2);
+	slabc_close(modest);
+	CHECK(harness_audit(h).n_lost == 0 && harness_status(h).n_faults == 0);
+	slabc_close(greedy);
+}
+
 CU_pSuite
 it_recall_suite(void)
 {
@@ -397,5 +469,7 @@ it_recall_suite(void)
 	CU_ADD_TEST(suite, it_unregistered_keeps_its_sheaves);
 	CU_ADD_TEST(suite, it_slabd_without_membarrier_serves);
 	CU_ADD_TEST(suite, it_idle_goes_back);
+	CU_ADD_TEST(suite, it_client_has_its_maximum);
+	CU_ADD_TEST(suite, it_client_gets_its_minimum);
 	return suite;
 }

@@ -29,6 +29,12 @@ recall_of(const struct slabc_cache *k)
 }
 
 static void
+recall_once(void)
+{
+	recall_of(bk);
+}
+
+static void
 begin(uint32_t flags)
 {
 	rig_start(1);
@@ -324,6 +330,29 @@ it_recall_meets_a_prefill(void)
 		rig_judge("the sheaf was prefilled as slabd chose");
 		end();
 	}
+}
+
+static void
+recall_elsewhere(void)
+{
+	rig_elsewhere(recall_once);
+}
+
+/* Nor is a sheaf prefilled that was recalled before it became the application's. */
+void
+it_recall_comes_before_a_prefill(void)
+{
+	begin(0);
+	rig_get_some(bk, RIG_CAPACITY + HALF, owner.pv);
+	slabc_free_bulk(bk, RIG_CAPACITY + HALF, owner.pv);
+	rig_at(STEP_PREFILL_LOOKED, 0, recall_elsewhere);
+	owner_prefills();
+	NEED(rig_was_played(), "the spare was not looked at");
+	for (int j = 0; j < RIG_CAPACITY; j++)
+		HOLDS(slabc_alloc_from(bk, prefilled), "a prefilled sheaf, after %d objects: %s", j, slabc_last_error());
+	slabc_return(bk, prefilled);
+	rig_judge("recalled before the prefill");
+	end();
 }
 
 /* A sheaf is revoked while a thread takes it from the barn: slabd's part runs beside, up to where it would take objects out. */
