@@ -106,7 +106,7 @@ SLABC_API void slabc_cache_close(struct slabc_cache *k);
 
 /*
  * One object, its contents undefined (slabc_zalloc: zero), aligned as the cache says.
- * ENOMEM: the arena is full. EAGAIN: SLABC_NOWAIT, or a nested call from a signal handler. ENOTCONN, ETIMEDOUT, EIO: see slabc_last_error().
+ * ENOMEM: the arena is full. EDQUOT: this client has its share of it. EAGAIN: SLABC_NOWAIT, or a nested call from a signal handler. ENOTCONN, ETIMEDOUT, EIO: see slabc_last_error().
  */
 SLABC_API void *slabc_alloc(struct slabc_cache *k);
 SLABC_API void *slabc_zalloc(struct slabc_cache *k);

@@ -20,9 +20,12 @@
 enum {
 	BATCH = 64,     /* revocations under one barrier */
 	LOOKS = 64,     /* at a busy sheaf, before it is let be: an operation is over in less */
-	MAX_AGAIN = 4,  /* passes over sheaves that stayed busy: their threads were preempted, or are stopped, in the midst */
+	MAX_AGAIN = 4,  /* passes over what stayed busy: a thread was preempted, or is stopped, in the midst; a loop is at work on the session */
 	PAUSE_NS = 200000,
 };
+
+/* Of recall_relieve(); the stages after the last are those that try it again. */
+enum { STAGE_BARNS, STAGE_CACHE, STAGE_ALL };
 
 /* A revoked sheaf. */
 struct chosen {
@@ -39,6 +42,7 @@ struct pass {
 	bool is_own;             /* only this session's */
 	uint32_t n_busy;
 	uint32_t n_taken;
+	bool is_incomplete; /* on a session somebody else was at work */
 	unsigned n;
 	struct chosen chosen[BATCH];
 	unsigned n_held;
@@ -184,13 +188,18 @@ recall_threads(struct pass *pass, struct session *mine)
 	struct arena *arena = pass->arena;
 
 	pass->n_taken = pass->n_busy = 0;
+	pass->is_incomplete = false;
 	if (atomic_read(&arena->recall_error))
 		return;
 	if (mine)
 		visit(pass, mine);
 	for (struct session *s = pass->is_own ? NULL : arena->first_session; s; s = s->next) {
-		if (s == mine || s->is_readonly || pthread_mutex_trylock(&s->work) != 0)
+		if (s == mine || s->is_readonly)
 			continue;
+		if (pthread_mutex_trylock(&s->work) != 0) {
+			pass->is_incomplete = true;
+			continue;
+		}
 		if (s->map && atomic_read(&s->state) != SESSION_DYING && visit(pass, s))
 			pass->held[pass->n_held++] = s;
 		else
@@ -224,31 +233,30 @@ recall_relieve(struct session *session, struct cache *cache, unsigned *stagep)
 	struct arena *arena = session->arena;
 	struct pass pass = {.arena = arena};
 
-	if (*stagep == 0) {
+	if (*stagep == STAGE_BARNS) {
+		*stagep = STAGE_CACHE;
 		session_for_each(arena, session, NULL, call_in_all);
 		trim_all(arena);
-		*stagep = 1;
 		return true;
 	}
-	if (*stagep == 1) {
-		*stagep = 2;
+	if (*stagep == STAGE_CACHE) {
+		*stagep = STAGE_ALL;
 		pass.cache = cache;
 		recall_threads(&pass, session);
 		if (pass.n_taken > 0)
 			return true;
 		pass.cache = NULL;
 	}
-	while (*stagep < 3 + MAX_AGAIN) {
-		if (*stagep > 2)
-			nanosleep(&pause, NULL);
-		recall_threads(&pass, session);
-		*stagep = pass.n_busy > 0 ? *stagep + 1 : 3 + MAX_AGAIN;
-		if (pass.n_taken > 0) {
-			trim_all(arena);
-			return true;
-		}
+	if (*stagep > STAGE_ALL + MAX_AGAIN)
+		return false;
+	if (*stagep > STAGE_ALL) {
+		nanosleep(&pause, NULL);
+		session_for_each(arena, session, NULL, call_in_all);
 	}
-	return false;
+	recall_threads(&pass, session);
+	*stagep = pass.n_busy > 0 || pass.is_incomplete ? *stagep + 1 : STAGE_ALL + MAX_AGAIN + 1;
+	trim_all(arena);
+	return true;
 }
 
 void
