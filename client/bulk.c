@@ -304,12 +304,9 @@ take_cached(struct slabc_cache *k, struct thread_block *tb, uint32_t n, struct s
 		t->spare = NULL;
 		t->spare_slot = CLIENT_NO_SLOT;
 		if (sheaf_shut(k, (uint32_t)slot, s, thread_holder(tb)) && barn_take(&slots[slot], thread_holder(tb), LAYOUT_HOLDER_APP)) {
-			/* The application's from here on; slabd may have emptied it since it was looked at. */
 			sheaf_open(k, s, (uint32_t)slot);
 			*sheafp = s;
-			if (atomic_read(&s->size) >= n)
-				return slot;
-			barn_put(k, (uint32_t)slot, s, LAYOUT_HOLDER_APP);
+			return slot;
 		}
 	}
 	slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_APP, sheafp);
