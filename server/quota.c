@@ -111,15 +111,17 @@ quota_room(struct session *session, uint64_t least, uint64_t want, char *why, si
 	}
 	if (room >= least)
 		return room < want ? room : want;
-	snprintf(why, why_size, "this client has its %llu bytes of arena '%s' (client-max): %llu in objects, %llu idle", (unsigned long long)max,
-		arena->name, (unsigned long long)session->quota.held, (unsigned long long)(session->quota.counted - session->quota.held));
+	snprintf(why, why_size, "this client has its %llu bytes of arena '%s' (client-max): %llu in objects, %llu idle",
+		(unsigned long long)max, arena->name, (unsigned long long)session->quota.held,
+		(unsigned long long)(session->quota.counted - session->quota.held));
 	return 0;
 }
 
 static uint64_t
 bytes_had(const struct session *session)
 {
-	uint64_t has = atomic_read(&session->quota.counted) + atomic_read(&session->quota.granted), taken = atomic_read(&session->quota.taken);
+	uint64_t has = atomic_read(&session->quota.counted) + atomic_read(&session->quota.granted),
+		 taken = atomic_read(&session->quota.taken);
 
 	return has > taken ? has - taken : 0;
 }
@@ -145,7 +147,8 @@ bytes_promised(const struct session *mine, uint64_t min, uint32_t *n_othersp)
 static uint64_t
 bytes_free(struct arena *arena)
 {
-	uint64_t committed = atomic_read(&arena->committed_bytes), bytes = committed < arena->options.limit_bytes ? arena->options.limit_bytes - committed : 0;
+	uint64_t committed = atomic_read(&arena->committed_bytes),
+		 bytes = committed < arena->options.limit_bytes ? arena->options.limit_bytes - committed : 0;
 
 	for (unsigned i = 0; i < arena->n_segments; i++) {
 		struct pages_counters c;

@@ -18,9 +18,10 @@
 #include "shm/barn.h"
 
 enum {
-	BATCH = 64,     /* revocations under one barrier */
-	LOOKS = 64,     /* at a busy sheaf, before it is let be: an operation is over in less */
-	MAX_AGAIN = 4,  /* passes over what stayed busy: a thread was preempted, or is stopped, in the midst; a loop is at work on the session */
+	BATCH = 64, /* revocations under one barrier */
+	LOOKS = 64, /* at a busy sheaf, before it is let be: an operation is over in less */
+	MAX_AGAIN =
+		4, /* passes over what stayed busy: a thread was preempted, or is stopped, in the midst; a loop is at work on the session */
 	PAUSE_NS = 200000,
 };
 
@@ -37,9 +38,9 @@ struct chosen {
 /* One look at the threads' sheaves of all sessions. */
 struct pass {
 	struct arena *arena;
-	struct cache *cache;     /* NULL: of all */
-	bool is_decay;           /* only those that have not changed */
-	bool is_own;             /* only this session's */
+	struct cache *cache; /* NULL: of all */
+	bool is_decay;       /* only those that have not changed */
+	bool is_own;         /* only this session's */
 	uint32_t n_busy;
 	uint32_t n_taken;
 	bool is_incomplete; /* on a session somebody else was at work */
@@ -66,7 +67,8 @@ issue_barrier(struct arena *arena)
 		return true;
 	error = recall_probe();
 	if (error && atomic_swap(&arena->recall_error, error) != error)
-		log_warning("arena '%s': membarrier: %s; what clients' threads keep idle cannot be taken back", arena->name, strerror(error));
+		log_warning(
+			"arena '%s': membarrier: %s; what clients' threads keep idle cannot be taken back", arena->name, strerror(error));
 	return error == 0;
 }
 

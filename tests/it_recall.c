@@ -207,7 +207,8 @@ play_thread(struct played *p, struct harness *h)
 	}
 }
 
-/* Stopped in the midst of one sheaf, it keeps that one: counted, and had as soon as it has gone on. With a bit in busy that slabd does not know too. */
+/* Stopped in the midst of one sheaf, it keeps that one: counted, and had as soon as it has gone on. With a bit in busy that slabd does not
+ * know too. */
 static void
 it_stopped_inside_keeps_one_sheaf(void)
 {
@@ -276,6 +277,7 @@ it_unregistered_keeps_its_sheaves(void)
 	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k --arena-size=2M");
 	struct slabc *rest = harness_open(h, "rest"), *c = harness_open(h, "next");
 	struct keeper keeper = {.h = h, .is_filtered = true};
+	char program[256], option[128], out[8192], *argv[] = {program, option, (char[]){"clients"}, (char[]){"--json"}, NULL};
 	pid_t pid = harness_spawn(h, keep_idle, &keeper);
 	struct slabc_cache *k;
 
@@ -288,6 +290,9 @@ it_unregistered_keeps_its_sheaves(void)
 	CHECK(strstr(slabc_last_error(), "'keeper') keeps most idle, 1048576 bytes") != NULL);
 	CHECK(harness_client(h, pid).flags == PROTO_CLIENT_NO_RECALL && harness_client(h, pid).n_recalled == 0);
 	CHECK(harness_client_id(h, slabc_client_id(c)).flags == 0);
+	snprintf(option, sizeof option, "--socket=%s", h->socket);
+	snprintf(program, sizeof program, "%s", harness_path("SLABCTL"));
+	CHECK(harness_run(argv, NULL, out, sizeof out) == 0 && strstr(out, "\"norecall\"") != NULL);
 	/* And it goes on. */
 	peer_tell(harness_peer(h, pid), 'i');
 	peer_await(harness_peer(h, pid), 'i');
@@ -422,7 +427,8 @@ it_client_has_its_maximum(void)
 	CHECK(slabc_free_ref(other, slabc_ref_of(c, pv[0])) == 0);
 	slabc_free(k, pv[1]);
 	CHECK(alloc_until_refused(k, pv, N_MORE, EDQUOT) == 2);
-	CHECK(harness_client_id(h, slabc_client_id(c)).bytes_held == 1 << 20 && harness_client_id(h, slabc_client_id(c)).bytes_max == 1 << 20);
+	CHECK(harness_client_id(h, slabc_client_id(c)).bytes_held == 1 << 20 &&
+		harness_client_id(h, slabc_client_id(c)).bytes_max == 1 << 20);
 	harness_reload(h, "[arena]\nsize = 16M\npage-kind = 4k\nclient-max = 2M\n");
 	CHECK(slabc_alloc(k) != NULL);
 	slabc_close(c);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recall (server/recall.h): slabd takes the sheaves of a thread that is in the midst of something, hands them on meanwhile, sleeps, or runs.
+ * Recall (server/recall.h): slabd takes the sheaves of a thread that is in the midst of something, hands them on meanwhile, sleeps, or
+ * runs.
  *
- * The owner is a thread of client b, the other client is c.  slabd's part runs in the thread that calls recall(), as it would in one of its loops.
+ * The owner is a thread of client b, the other client is c.  slabd's part runs in the thread that calls recall(), as it would in one of its
+ * loops.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -535,8 +537,8 @@ it_recall_from_a_running_thread(void)
 	NEED(pthread_join(thread, NULL) == 0, "no owner");
 	HOLDS(session_of(b)->n_faults == 0, "after %llu recalls from a running thread slabd finds %llu faults", (unsigned long long)n_taken,
 		(unsigned long long)session_of(b)->n_faults);
-	HOLDS(bk->shown->n_dropped == 0 && bk->shown->n_double_frees == 0, "after %llu recalls the running thread met objects that were not its own",
-		(unsigned long long)n_taken);
+	HOLDS(bk->shown->n_dropped == 0 && bk->shown->n_double_frees == 0,
+		"after %llu recalls the running thread met objects that were not its own", (unsigned long long)n_taken);
 	rig_judge("after %llu recalls from a running thread", (unsigned long long)n_taken);
 	NEED(is_enough || step_mutant != MUTANT_NONE, "only %llu sheaves were taken", (unsigned long long)n_taken);
 	end();
