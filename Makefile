@@ -55,8 +55,10 @@ SERVER_SRC = \
 	server/orphan.c \
 	server/pages.c \
 	server/profile.c \
+	server/quota.c \
 	server/readers.c \
 	server/reaper.c \
+	server/recall.c \
 	server/ref.c \
 	server/request.c \
 	server/request_access.c \
@@ -218,6 +220,7 @@ check-model:
 check-long: test-programs
 	tests/check-numa.sh $(B) || [ $$? = 77 ]
 	$(B)/tests/stress_kill --kills=5000
+	$(B)/tests/stress_kill --kills=2000 --threads=2 --recall
 
 # Speed (tests/bench).
 

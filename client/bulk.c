@@ -297,12 +297,13 @@ take_cached(struct slabc_cache *k, struct thread_block *tb, uint32_t n, struct s
 	struct layout_slot *slots = k->c->slots;
 	int32_t slot = t->spare_slot;
 
-	if (slot != CLIENT_NO_SLOT && sheaf_look(t->spare) >= (int32_t)n && sheaf_shut(&slots[slot], t->spare, thread_holder(tb))) {
+	if (slot != CLIENT_NO_SLOT && sheaf_look(t->spare) >= (int32_t)n) {
 		struct sheaf *s = t->spare;
 
+		STEP(PREFILL_LOOKED);
 		t->spare = NULL;
 		t->spare_slot = CLIENT_NO_SLOT;
-		if (barn_take(&slots[slot], thread_holder(tb), LAYOUT_HOLDER_APP)) {
+		if (sheaf_shut(k, (uint32_t)slot, s, thread_holder(tb)) && barn_take(&slots[slot], thread_holder(tb), LAYOUT_HOLDER_APP)) {
 			sheaf_open(k, s, (uint32_t)slot);
 			*sheafp = s;
 			return slot;
@@ -376,9 +377,26 @@ slabc_prefill(struct slabc_cache *k, size_t n)
 	return s;
 }
 
+/* A prefilled sheaf gave nothing: is there an object in it? */
+static bool
+is_worth_trying(struct slabc_cache *k, struct sheaf *s, uint32_t *triesp)
+{
+	int32_t n = sheaf_look(s);
+
+	if (n == 0 || ++*triesp > CLIENT_REVOKED_TRIES)
+		return false;
+	/* It was the thread's spare when slabd chose it: slabd will find that it has changed hands, and let it be. */
+	if (n < 0)
+		sheaf_pause();
+	else
+		thread_drop_top(k, s);
+	return true;
+}
+
 void *
 slabc_alloc_from(struct slabc_cache *k, struct slabc_sheaf *s)
 {
+	uint32_t tries = 0;
 	int r = cache_usable(k);
 	void *p;
 
@@ -390,7 +408,7 @@ slabc_alloc_from(struct slabc_cache *k, struct slabc_sheaf *s)
 		p = sheaf_take(k, s->sheaf);
 		if (p)
 			return p;
-	} while (thread_drop_top(k, s->sheaf));
+	} while (is_worth_trying(k, s->sheaf, &tries));
 	return error_null(error_set(ENOMEM, "the prefilled sheaf is empty: slabc_refill() it"));
 }
 

@@ -6,8 +6,8 @@
  * find their sheaf.  Opening and closing are serial in a session (slabc.opening), so that a closing cannot overtake an opening on the
  * socket.
  *
- * A sheaf changes hands by its holder word (I2), whole, with every word in it clear (I1).  Who hands a sheaf on leaves it busy, so that a
- * revocation that comes too late meets it busy; who takes one makes it usable (sheaf_open()).
+ * A sheaf changes hands by its holder word (I2), whole, with every word in it clear (I1).  Who hands a sheaf on, slabd too, leaves it busy, so
+ * that a revocation that comes too late, or too early, meets it busy; who takes one makes it usable (sheaf_open()).
  */
 #include "client/internal.h"
 
@@ -16,11 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-enum {
-	MAX_FULL = LAYOUT_MAX_SLOTS / 2,
-	MAX_LEND_ASK = 64,
-	REVOKED_TRIES = 20000, /* of 50 us: until slabd, should it die, is replaced */
-};
+enum { MAX_FULL = LAYOUT_MAX_SLOTS / 2, MAX_LEND_ASK = 64 };
 
 /* A barn that grew shrinks, by half at a time, when no refill was wanted for so long. */
 #define KEEP_NS INT64_C(10000000000)
@@ -46,7 +42,7 @@ sheaf_look(struct sheaf *s)
 	if (s == &no_sheaf)
 		return 0;
 	sheaf_enter(s);
-	n = atomic_read(&s->floor) == UINT32_MAX ? -1 : (int32_t)atomic_read(&s->size);
+	n = atomic_read(&s->floor) == SHEAF_REVOKED ? -1 : (int32_t)atomic_read(&s->size);
 	sheaf_leave(s);
 	return n;
 }
@@ -71,7 +67,9 @@ barn_get(struct slabc_cache *k, uint64_t *head, uint32_t holder, struct sheaf **
 			barn_hand(&slots[i], LAYOUT_HOLDER_RETURNED);
 			continue;
 		}
+		STEP(BARN_OPENING);
 		sheaf_open(k, s, (uint32_t)i);
+		STEP(BARN_OPENED);
 		*sheafp = s;
 		return i;
 	}
@@ -134,19 +132,36 @@ ring(struct slabc_cache *k)
 	session_post(k->c, PROTO_OP_FLUSH, &request);
 }
 
-bool
-sheaf_shut(const struct layout_slot *slot, struct sheaf *s, uint32_t holder)
+void
+sheaf_pause(void)
 {
 	static const struct timespec pause = {.tv_nsec = 50000};
 
-	for (uint32_t tries = 0; tries < REVOKED_TRIES; tries++) {
+	nanosleep(&pause, NULL);
+}
+
+void
+sheaf_let_go(struct slabc_cache *k, uint32_t slot)
+{
+	struct layout_slot *slots = k->c->slots;
+
+	if (barn_take(&slots[slot], LAYOUT_HOLDER_RECALLED, LAYOUT_HOLDER_RETURNED))
+		barn_push(&k->shown->returned, slots, slot);
+}
+
+bool
+sheaf_shut(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
+{
+	for (uint32_t tries = 0; tries < CLIENT_REVOKED_TRIES; tries++) {
 		sheaf_enter(s);
-		if (atomic_read(&s->floor) != UINT32_MAX)
+		if (atomic_read(&s->floor) != SHEAF_REVOKED)
 			return true;
 		sheaf_leave(s);
-		if (atomic_read(&slot->holder) != holder)
+		if (atomic_read(&k->c->slots[slot].holder) != holder) {
+			sheaf_let_go(k, slot);
 			return false;
-		nanosleep(&pause, NULL);
+		}
+		sheaf_pause();
 	}
 	return false;
 }
@@ -159,7 +174,7 @@ barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 	uint32_t size;
 	bool is_kept;
 
-	if (!sheaf_shut(&slots[slot], s, holder))
+	if (!sheaf_shut(k, slot, s, holder))
 		return false;
 	cache_learn(k);
 	size = atomic_read(&s->size);

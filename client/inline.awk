@@ -51,6 +51,11 @@ function take(file,    line, is_on, n, lines, i) {
 			skip_block(file, line)
 			continue
 		}
+		# One statement: with the mutant, or without.
+		if (line ~ /^\t*if \(MUTANT\([A-Z_]*\)\)$/ && (getline line <file) > 0)
+			continue
+		if (line ~ /^\t*if \(!MUTANT\([A-Z_]*\)\)$/ && (getline line <file) > 0)
+			sub(/^\t/, "", line)
 		sub(/ && !MUTANT\([A-Z_]*\)/, "", line)
 		if (line ~ /MUTANT|STEP\(/)
 			fail(file ": a mutant that is no block: " line)

@@ -49,6 +49,7 @@ enum {
 	CLIENT_MIN_EMPTY = 64, /* empty sheaves that a process barn keeps at any rate */
 	CLIENT_N_CLASSES = 13, /* of sizes: 8, 16, 32, 64, 96, 128, 192, 256, 512 .. 8192 bytes */
 	CLIENT_NO_SLOT = -1,
+	CLIENT_REVOKED_TRIES = 20000, /* of sheaf_pause(): until slabd, should it die, is replaced */
 };
 
 #define CLIENT_FOR_EVER INT64_MAX
@@ -66,6 +67,7 @@ struct slabc {
 	int timeout_ms;
 	uint32_t me;      /* owner slot */
 	uint32_t id;      /* what slabctl shows */
+	bool is_recallable; /* slabd's membarrier reaches this process */
 	uint32_t last_id; /* of requests; guarded by requests */
 	pthread_mutex_t requests;
 	pthread_mutex_t opening; /* held over the opening and closing of handles */
@@ -248,8 +250,12 @@ int32_t barn_get(struct slabc_cache *k, uint64_t *head, uint32_t holder, struct 
 bool barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
 /* Puts a taken sheaf into the state in which it may be used. */
 void sheaf_open(const struct slabc_cache *k, struct sheaf *s, uint32_t slot);
-/* Makes it busy for good, so that it may be handed on.  false: slabd revoked it and took it, or died at that. */
-bool sheaf_shut(const struct layout_slot *slot, struct sheaf *s, uint32_t holder);
+/* Makes it busy for good, so that it may be handed on.  false: slabd has taken it, and it was let go of; or slabd died at that. */
+bool sheaf_shut(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
+/* slabd has taken the sheaf (LAYOUT_HOLDER_RECALLED), and its thread has forgotten it: slabd may lend the slot again. */
+void sheaf_let_go(struct slabc_cache *k, uint32_t slot);
+/* Lets slabd finish what it does with a revoked sheaf. */
+void sheaf_pause(void);
 /* Objects in a sheaf of one's own; -1: revoked. */
 int32_t sheaf_look(struct sheaf *s);
 /* library_lock held: the handle is in no chain and with no thread. */

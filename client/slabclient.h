@@ -116,7 +116,7 @@ SLABC_API void slabc_cache_close(struct slabc_cache *k);
 
 /*
  * One object, its contents undefined (slabc_zalloc: zero), aligned as the cache says.
- * ENOMEM: the arena is full. EAGAIN: SLABC_NOWAIT, or a nested call from a signal handler. ENOTCONN, ETIMEDOUT, EIO: see slabc_last_error().
+ * ENOMEM: the arena is full. EDQUOT: this client has its share of it. EAGAIN: SLABC_NOWAIT, or a nested call from a signal handler. ENOTCONN, ETIMEDOUT, EIO: see slabc_last_error().
  */
 SLABC_API void *slabc_alloc(struct slabc_cache *k);
 SLABC_API void *slabc_zalloc(struct slabc_cache *k);
@@ -196,7 +196,7 @@ SLABC_API slabc_ref slabc_next_orphan(struct slabc_cache *k, slabc_ref after);
 /* As slabc_adopt(), but only from the dead: of two that were shown it, one gets it. NULL, errno ESTALE: gone, or somebody who lives has it. */
 SLABC_API void *slabc_adopt_orphan(struct slabc *c, slabc_ref ref);
 
-/* Gives what is idle of the cache back: this thread's sheaves and this session's barn, slabd's barns, empty slabs. Other clients' sheaves as far as slabd can reach them. */
+/* Gives what is idle of the cache back: this thread's sheaves and this session's barn, slabd's barns, empty slabs, and what other clients keep idle. */
 SLABC_API int slabc_cache_shrink(struct slabc_cache *k);
 /*
  * Ends a cache that nobody needs: EBUSY with the count, and who has most, while objects are in use or other sessions have it open (slabc_last_error()); then

@@ -12,7 +12,6 @@
 #include "client/internal.h"
 
 #include <string.h>
-#include <time.h>
 
 void *
 slabc_alloc(struct slabc_cache *k)
@@ -35,7 +34,7 @@ slabc_zalloc(struct slabc_cache *k)
 uint32_t
 thread_limit(const struct slabc_cache *k, const struct sheaf *s)
 {
-	if (s == &no_sheaf || atomic_read(&s->floor) == UINT32_MAX)
+	if (s == &no_sheaf || atomic_read(&s->floor) == SHEAF_REVOKED)
 		return 0;
 	return k->is_single ? 1 : atomic_read(&s->limit);
 }
@@ -97,23 +96,47 @@ check_deadline(const struct slabc_cache *k, int64_t *deadlinep)
 		k->name, k->c->timeout_ms);
 }
 
-/* Main is revoked: slabd is about to take its objects, has taken the sheaf, or was killed in between. */
+/* Main is revoked: slabd is about to take it, finds it busy and lets it be, has taken it, or was killed in between. */
 static int
 wait_revoked(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep)
 {
-	static const struct timespec pause = {.tv_nsec = 50000};
 	struct thread_cache *t = &tb->cache[k->v.index];
+	uint32_t slot = (uint32_t)t->main_slot;
 	int r = 0;
 
-	if (atomic_read(&k->c->slots[t->main_slot].holder) != thread_holder(tb)) {
+	if (atomic_read(&k->c->slots[slot].holder) != thread_holder(tb)) {
+		/* Forgotten first: once let go of, it may be another thread's. */
 		t->main_slot = CLIENT_NO_SLOT;
 		atomic_write(&tb->main[k->v.index], &no_sheaf);
+		sheaf_let_go(k, slot);
 	} else {
 		r = check_deadline(k, deadlinep);
 		if (r == 0)
-			nanosleep(&pause, NULL);
+			sheaf_pause();
 	}
 	return r;
+}
+
+/* The spare, unless slabd has taken it or is about to; NULL: none that can be used. */
+static struct sheaf *
+look_at_spare(struct slabc_cache *k, struct thread_block *tb, int32_t *np)
+{
+	struct thread_cache *t = &tb->cache[k->v.index];
+	struct sheaf *s = t->spare;
+
+	if (!s)
+		return NULL;
+	*np = sheaf_look(s);
+	if (*np >= 0)
+		return s;
+	if (atomic_read(&k->c->slots[t->spare_slot].holder) != thread_holder(tb)) {
+		uint32_t slot = (uint32_t)t->spare_slot;
+
+		t->spare = NULL;
+		t->spare_slot = CLIENT_NO_SLOT;
+		sheaf_let_go(k, slot);
+	}
+	return NULL;
 }
 
 /* Allocation */
@@ -141,7 +164,6 @@ thread_drop_top(struct slabc_cache *k, struct sheaf *s)
 int
 thread_fetch(struct slabc_cache *k, struct thread_block *tb, uint32_t *n_droppedp, int64_t *deadlinep)
 {
-	struct thread_cache *t = &tb->cache[k->v.index];
 	int32_t n, slot;
 	struct sheaf *s;
 	int r;
@@ -160,7 +182,7 @@ thread_fetch(struct slabc_cache *k, struct thread_block *tb, uint32_t *n_dropped
 				return r;
 		}
 	}
-	if (t->spare && sheaf_look(t->spare) > 0) {
+	if (look_at_spare(k, tb, &n) && n > 0) {
 		swap_spare(k, tb);
 		return 0;
 	}
@@ -215,13 +237,13 @@ thread_lend_back(struct slabc_cache *k, uint32_t slot, struct sheaf *s)
 static void *
 nested_alloc(struct slabc_cache *k)
 {
-	struct thread_block *tb = tls.block;
 	struct sheaf *s;
 	int32_t slot;
 	void *p = NULL;
 
 	count_one(&k->shown->n_nested);
-	slot = tb ? barn_get(k, &k->shown->full, thread_holder(tb), &s) : CLIENT_NO_SLOT;
+	/* Not as the thread's: nobody could wait here for slabd to take it, or to let it be. */
+	slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_APP, &s);
 	if (slot != CLIENT_NO_SLOT) {
 		p = sheaf_take(k, s);
 		thread_lend_back(k, (uint32_t)slot, s);
@@ -279,25 +301,23 @@ find_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, in
 	if (*slotp != CLIENT_NO_SLOT && has_room(k, *sheafp))
 		return 0;
 	if (*slotp != CLIENT_NO_SLOT)
-		thread_lend_back(k, (uint32_t)*slotp, *sheafp);
+		barn_put(k, (uint32_t)*slotp, *sheafp, thread_holder(tb));
 	return r;
 }
 
 int
 thread_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep)
 {
-	struct thread_cache *t = &tb->cache[k->v.index];
-
 	for (;;) {
 		struct sheaf *s = tb->main[k->v.index];
-		int32_t slot;
+		int32_t slot, n;
 		int r = 0;
 
 		if (has_room(k, s))
 			return 0;
 		if (sheaf_look(s) < 0) {
 			r = wait_revoked(k, tb, deadlinep);
-		} else if (!k->is_single && t->spare && has_room(k, t->spare)) {
+		} else if (!k->is_single && (s = look_at_spare(k, tb, &n)) && (uint32_t)n < thread_limit(k, s)) {
 			swap_spare(k, tb);
 		} else {
 			r = find_room(k, tb, deadlinep, &slot, &s);

@@ -21,6 +21,7 @@
 #include "server/cache.h"
 #include "server/clock.h"
 #include "server/log.h"
+#include "server/recall.h"
 #include "shm/atomic.h"
 #include "shm/segment.h"
 
@@ -313,6 +314,11 @@ check(const struct arena_options *o, unsigned n_nodes, char *why, size_t why_siz
 			(unsigned long long)rounded.limit_bytes);
 		return -EINVAL;
 	}
+	if (o->client_min > rounded.limit_bytes || (o->client_max && o->client_max < o->client_min)) {
+		snprintf(why, why_size, "client-min %llu is above %s", (unsigned long long)o->client_min,
+			o->client_min > rounded.limit_bytes ? "the arena's size" : "client-max");
+		return -EINVAL;
+	}
 	if (reach > LAYOUT_MAX_PAGES) {
 		snprintf(why, why_size,
 			"arena-size %llu is above the %llu bytes that places reach here (32 GiB by %u nodes and %u kinds of page)",
@@ -487,6 +493,7 @@ arena_new(struct arena **arenap, const struct arena_options *options, char *why,
 		arena->first_generation = (uint32_t)getpid();
 	pthread_mutex_init(&arena->ledger_lock, NULL);
 	pthread_mutex_init(&arena->registry_lock, NULL);
+	pthread_mutex_init(&arena->quota_lock, NULL);
 	roots_init(&arena->roots);
 	readers_init(&arena->readers);
 	/* Attaching and reaping must not starve behind refills. */
@@ -509,6 +516,7 @@ arena_new(struct arena **arenap, const struct arena_options *options, char *why,
 	if (r < 0)
 		goto failed;
 	show_arena(arena);
+	arena->recall_error = recall_probe();
 	*arenap = arena;
 	return 0;
 failed:
@@ -550,6 +558,7 @@ arena_free(struct arena *arena)
 	free(arena->census);
 	pthread_mutex_destroy(&arena->ledger_lock);
 	pthread_mutex_destroy(&arena->registry_lock);
+	pthread_mutex_destroy(&arena->quota_lock);
 	roots_deinit(&arena->roots);
 	readers_deinit(&arena->readers);
 	for (unsigned i = 0; i <= LAYOUT_MAX_CLIENTS; i++)
@@ -572,6 +581,8 @@ arena_set_access(struct arena *arena, const struct arena_options *options)
 	pthread_rwlock_wrlock(&arena->sessions_lock);
 	arena->options.access = options->access;
 	arena->options.max_sessions = options->max_sessions;
+	arena->options.client_max = options->client_max;
+	arena->options.client_min = options->client_min;
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	pthread_mutex_lock(&arena->registry_lock);
 	arena->options.max_caches = options->max_caches;

@@ -36,6 +36,8 @@ struct arena_options {
 	struct access access;
 	uint32_t max_sessions; /* of one user; 0: no limit */
 	uint32_t max_caches;   /* 0: no limit but the layout's */
+	uint64_t client_max;   /* bytes that a client may have, in objects and idle; 0: no limit */
+	uint64_t client_min;   /* bytes kept for each client that is connected */
 	/* NULL: the machine's nodes. Else a test's invention, whose memory is bound to no node. */
 	const struct topology_source *source;
 };
@@ -63,7 +65,7 @@ struct arena_segment {
 
 struct arena {
 	char name[64];
-	struct arena_options options; /* a reload changes access and max_sessions (sessions_lock), max_caches (registry_lock) */
+	struct arena_options options; /* a reload changes access, max_sessions, client_max and client_min (sessions_lock), max_caches (registry_lock) */
 	struct topology topology;
 
 	int fd; /* arena segment, word table and ledger */
@@ -86,6 +88,10 @@ struct arena {
 	uint64_t n_misplaced;     /* atomic: pages that were found on another node than asked for */
 	uint64_t thp_bytes;       /* atomic: committed units that are transparent huge pages */
 	uint64_t n_refused;       /* atomic: peers that might not */
+	uint64_t n_recalls;       /* atomic: barriers issued; sheaves taken from threads; and those found busy (recall.c) */
+	uint64_t n_recalled_sheaves;
+	uint64_t n_recall_busy;
+	int recall_error;         /* atomic: why no barrier can be issued; 0: it can */
 	char page_note[256];      /* what was wanted, what was got, what would change it; under ledger_lock */
 
 	pthread_mutex_t ledger_lock; /* the descriptors' free list */
@@ -122,6 +128,8 @@ struct arena {
 	struct session_dead *dead[LAYOUT_MAX_CLIENTS + 1]; /* who that was; NULL: not known */
 	int64_t forgotten_ns; /* the last end of a session whose name words were made to forget (WORD_ORPHAN); 0: none was */
 	unsigned n_named;
+	pthread_mutex_t quota_lock; /* over a count (quota.c); taken after a session's work */
+	uint64_t counted_ns;        /* when the last one was; any loop's guess */
 	struct stats_census *census; /* of the last walk (stats.c); under registry_lock */
 };
 

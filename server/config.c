@@ -20,6 +20,7 @@
 #include "server/log.h"
 
 static const uint64_t default_arena_bytes = 1ull << 30, ephemeral_arena_bytes = 64ull << 20;
+static const uint32_t default_idle_s = 10;
 static const char byte_order_mark[] = "\xef\xbb\xbf";
 
 /* libinih would cut a longer section's name. */
@@ -164,6 +165,13 @@ set_log(struct config *config, struct arena_options *arena, const char *value)
 }
 
 static int
+set_idle_after(struct config *config, struct arena_options *arena, const char *value)
+{
+	(void)arena;
+	return parse_u32(value, 0, SLABD_MAX_IDLE_S, &config->options.idle_after_s);
+}
+
+static int
 set_size(struct config *config, struct arena_options *arena, const char *value)
 {
 	(void)config;
@@ -238,6 +246,20 @@ set_max_caches(struct config *config, struct arena_options *arena, const char *v
 	return parse_u32(value, 0, LAYOUT_MAX_CACHES - 1, &arena->max_caches);
 }
 
+static int
+set_client_max(struct config *config, struct arena_options *arena, const char *value)
+{
+	(void)config;
+	return parse_number(value, 0, 32ull << 30, &arena->client_max);
+}
+
+static int
+set_client_min(struct config *config, struct arena_options *arena, const char *value)
+{
+	(void)config;
+	return parse_number(value, 0, 32ull << 30, &arena->client_min);
+}
+
 struct field {
 	const char *name;
 	bool is_arena;
@@ -255,6 +277,7 @@ static const struct field fields[] = {
 	{"socket-group", false, set_socket_group, GROUP_ALLOWED},
 	{"threads", false, set_threads, "1 to 64"},
 	{"log", false, set_log, "error, warning, notice or info"},
+	{"idle-after", false, set_idle_after, "0 (never) to 86400 seconds"},
 	{"size", true, set_size, "2M to 32G, in bytes or with K, M or G"},
 	{"reserve", true, set_reserve, "0 to 32G, in bytes or with K, M or G"},
 	{"page-kind", true, set_page_kind, LADDER_ALLOWED},
@@ -264,6 +287,8 @@ static const struct field fields[] = {
 	{"mode", true, set_mode, "an octal mode of digits 0 (nothing), 4 (read-only) and 6 (read-write), such as 0640"},
 	{"max-sessions", true, set_max_sessions, "0 (no limit) to 16382"},
 	{"max-caches", true, set_max_caches, "0 (no limit) to 511"},
+	{"client-max", true, set_client_max, "0 (no limit) to 32G, in bytes or with K, M or G"},
+	{"client-min", true, set_client_min, "0 to 32G, in bytes or with K, M or G"},
 };
 
 enum { N_FIELDS = sizeof fields / sizeof fields[0] };
@@ -636,7 +661,7 @@ void
 config_init(struct config *config)
 {
 	*config = (struct config){
-		.options = {.n_threads = 1, .has_signals = true, .log_level = LOG_LEVEL_INFO},
+		.options = {.n_threads = 1, .has_signals = true, .log_level = LOG_LEVEL_INFO, .idle_after_s = default_idle_s},
 		.socket = "/run/slabd/slabd.sock",
 	};
 	config->options.socket = config->socket;

@@ -5,9 +5,9 @@
 
 #include "server/cache.h"
 #include "server/conn.h"
-#include "server/grant.h"
 #include "server/log.h"
 #include "server/orphan.h"
+#include "server/recall.h"
 #include "server/request.h"
 #include "server/retire.h"
 #include "server/root.h"
@@ -45,7 +45,7 @@ shrink(struct cache *cache, struct session *own)
 
 	if (own)
 		pthread_mutex_lock(&own->work);
-	grant_shrink(cache->arena, own, cache);
+	recall_shrink(cache->arena, own, cache);
 	if (own)
 		pthread_mutex_unlock(&own->work);
 	after = count_pages(cache);

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "server/cache.h"
-#include "server/grant.h"
 #include "server/log.h"
+#include "server/recall.h"
 #include "shm/atomic.h"
 #include "shm/barn.h"
 #include "shm/word.h"
@@ -200,7 +200,7 @@ retire_cache(struct arena *arena, const char *name, struct session *own, char *w
 	if (cache) {
 		if (own)
 			pthread_mutex_lock(&own->work);
-		grant_shrink(arena, own, cache);
+		recall_shrink(arena, own, cache);
 		if (own)
 			pthread_mutex_unlock(&own->work);
 		r = retire_check(cache, own, true, why, why_size);

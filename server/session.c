@@ -199,6 +199,7 @@ session_new(struct session **sessionp, struct arena *arena, const struct session
 	session->uid = who->uid;
 	session->gid = who->gid;
 	session->is_readonly = who->is_readonly;
+	session->is_recallable = who->is_recallable;
 	snprintf(session->label, sizeof session->label, "%s", who->label);
 	pthread_mutex_init(&session->work, NULL);
 
@@ -277,6 +278,21 @@ session_end(struct session *session, bool still_named)
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	session_free(session);
 	arena_trim(arena);
+}
+
+void
+session_for_each(
+	struct arena *arena, struct session *mine, struct cache *cache, void (*visit)(struct session *session, struct cache *cache))
+{
+	if (mine)
+		visit(mine, cache);
+	for (struct session *s = arena->first_session; s; s = s->next) {
+		if (s == mine || s->is_readonly || pthread_mutex_trylock(&s->work) != 0)
+			continue;
+		if (s->map && atomic_read(&s->state) != SESSION_DYING)
+			visit(s, cache);
+		pthread_mutex_unlock(&s->work);
+	}
 }
 
 bool
@@ -430,6 +446,33 @@ session_slot_put(struct session *session, uint32_t slot)
 	atomic_write(&own->cache, 0);
 	own->next = session->free_slots[size];
 	session->free_slots[size] = slot + 1;
+}
+
+uint32_t
+session_slot_entries(const struct session *session, uint32_t slot)
+{
+	uint32_t size = atomic_read(&session_sheaf(session, slot)->size);
+	uint32_t capacity = atomic_read(&session->slots[slot].capacity);
+
+	return size < capacity ? size : capacity;
+}
+
+uint64_t
+session_idle_bytes(const struct session *session, bool is_with_words)
+{
+	uint64_t bytes = 0;
+
+	/* order: SLOTS acquire - pairs with session_slot_lend() */
+	for (uint32_t slot = 0; session->map && slot < atomic_read_acquire(&session->n_slots); slot++) {
+		const struct cache *k = arena_cache(session->arena, atomic_read(&session->slots[slot].cache));
+
+		if (k && !(is_with_words && k->flags & LAYOUT_CACHE_NO_OWNER))
+			bytes += (uint64_t)session_slot_entries(session, slot) * k->object_bytes;
+	}
+	for (const struct cache *k = arena_cache_after(session->arena, 0); k; k = arena_cache_after(session->arena, k->id))
+		if (!(is_with_words && k->flags & LAYOUT_CACHE_NO_OWNER))
+			bytes += (uint64_t)stash_size(session, k->id) * k->object_bytes;
+	return bytes;
 }
 
 void

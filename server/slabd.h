@@ -16,7 +16,7 @@
 
 #define SLABD_VERSION "0.1.0"
 
-enum { SLABD_MAX_THREADS = 64, SLABD_MAX_ARENAS = 64 };
+enum { SLABD_MAX_THREADS = 64, SLABD_MAX_ARENAS = 64, SLABD_MAX_IDLE_S = 86400 };
 
 struct conn;
 
@@ -29,6 +29,7 @@ struct slabd_options {
 	bool has_signals; /* SIGTERM and SIGINT end slabd_run() */
 	bool is_old_kernel; /* do without SO_PEERPIDFD and SO_PASSRIGHTS, as before Linux 6.5 */
 	int log_level;      /* 0: as it is */
+	uint32_t idle_after_s; /* what clients keep idle for so long goes back; 0: never */
 	unsigned n_arenas;
 	struct arena_options arenas[SLABD_MAX_ARENAS];
 	/* At SIGHUP: reads the settings anew.  0 and *optionsp, which stays until the next call; or a negative errno and a sentence. NULL:
@@ -57,6 +58,7 @@ struct slabd {
 	struct arena *arenas[SLABD_MAX_ARENAS]; /* as configured, from the first; none comes or goes while slabd runs */
 	unsigned n_arenas;
 	struct listener *listener;
+	struct event *decay; /* loop 0's */
 	uint64_t started_ns; /* monotonic */
 	uint64_t n_bad_packets; /* atomic */
 	/*

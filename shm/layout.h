@@ -87,7 +87,8 @@ enum {
 	LAYOUT_HOLDER_SLABD = 0,    /* not lent out, or being filled or emptied */
 	LAYOUT_HOLDER_BARN = 1,     /* in the process barn: any thread of the client, or slabd, may take it by compare-and-swap */
 	LAYOUT_HOLDER_RETURNED = 2, /* given back by the client: slabd takes it when it likes */
-	LAYOUT_HOLDER_APP = 3,      /* a prefilled sheaf in the application's hands */
+	LAYOUT_HOLDER_APP = 3,      /* a prefilled sheaf in the application's hands, or one borrowed from the barn for one object */
+	LAYOUT_HOLDER_RECALLED = 4, /* taken from its thread, which may still point to it: nobody uses it before the thread has made it RETURNED */
 	LAYOUT_HOLDER_THREAD = 16,  /* plus the thread's number: its main or spare */
 };
 
@@ -209,7 +210,7 @@ struct layout_session_cache {
 
 /* One slot. */
 struct layout_slot {
-	/* LAYOUT_HOLDER_.  W: whoever holds it; from BARN and RETURNED by compare-and-swap (HOLDER). R: client and slabd. */
+	/* LAYOUT_HOLDER_.  W: whoever holds it; from BARN, RETURNED and RECALLED, and by slabd from a thread's, by compare-and-swap (HOLDER). R: client and slabd. */
 	uint32_t holder;
 	/* Next on a list: slot + 1.  W: who pushes. R: who pops (bounded). */
 	uint32_t next;

@@ -9,6 +9,8 @@
  *
  * floor <= size <= limit while it may be used: 0 and the capacity.  A revoked sheaf has floor ~0 and limit 0, so that the bounds test is the
  * test for revocation; a thread without a sheaf points at a sentinel with size 0 and limit 0.
+ * The owner reads the size before the bound: so a sheaf that slabd has emptied stays revoked until its owner has let go of it
+ * (LAYOUT_HOLDER_RECALLED), since an owner that stopped between the two would else go by the size from before (tests/model/recall.pml).
  * Every touch of size and entries lies between busy = 1 and busy = 0, so a signal handler, and slabd (after a membarrier), can tell.
  * A sheaf of a cache without owner words has SHEAF_WORDLESS in busy as long as it may be used: so the paths with words, whose first look is at
  * busy, are slow for it, and pay nothing for there being others.
@@ -28,6 +30,7 @@
 #include "shm/word.h"
 
 enum { SHEAF_BUSY = 1, SHEAF_WORDLESS = 2 };
+#define SHEAF_REVOKED UINT32_MAX /* floor */
 
 struct sheaf {
 	/* SHEAF_BUSY while its owner is at work on it; SHEAF_WORDLESS.  W: owner. R: owner's signal handlers, slabd. */
@@ -77,6 +80,7 @@ sheaf_enter(struct sheaf *s)
 static inline void
 sheaf_leave(struct sheaf *s)
 {
+	/* order: BUSY release - what was done in between is visible to slabd when it finds the sheaf left; so in sheaf_pop() and its like */
 	atomic_write_release(&s->busy, atomic_read(&s->busy) & ~(uint32_t)SHEAF_BUSY);
 }
 
@@ -139,7 +143,8 @@ sheaf_pop(const struct sheaf_view *v, struct sheaf *s)
 
 	if (__builtin_expect(atomic_peek(&s->busy) != 0 && !MUTANT(NO_GUARD), 0))
 		return NULL;
-	atomic_write(&s->busy, 1);
+	if (!MUTANT(LOOK_FIRST))
+		atomic_write(&s->busy, 1);
 	atomic_compiler_barrier();
 	n = atomic_peek(&s->size);
 	if (__builtin_expect(n <= atomic_peek(&s->floor), 0))
@@ -155,6 +160,8 @@ sheaf_pop(const struct sheaf_view *v, struct sheaf *s)
 		goto slow;
 	SHEAF_HIDE(i);
 	STEP(ALLOC_ENTERED);
+	if (MUTANT(LOOK_FIRST))
+		atomic_write(&s->busy, 1);
 	if (MUTANT(SHRINK_FIRST)) {
 		atomic_write(&s->size, (uint32_t)n);
 		STEP(ALLOC_NAMED);
@@ -209,6 +216,8 @@ sheaf_push(const struct sheaf_view *v, struct sheaf *s, uint64_t off)
 	atomic_poke(sheaf_entry(s, n), (uint32_t)(off >> LAYOUT_PLACE_SHIFT));
 	/* order: SHEAF_SIZE release - the entry lies below the size that covers it */
 	atomic_write_release(&s->size, (uint32_t)n + 1);
+	if (MUTANT(CLEAR_AFTER_LEAVE))
+		atomic_write_release(&s->busy, 0);
 	STEP(FREE_GROWN);
 	/* order: WORD release - the object is in the sheaf before its word is clear; what the owner wrote is visible to the next one */
 	atomic_write_release(&words[x], t);

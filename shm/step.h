@@ -28,6 +28,8 @@
 	X(BARN_HANDED)      /* holder says BARN, slot not yet on the list */                                                               \
 	X(BARN_TAKEN)       /* slot off the list, holder not yet changed */                                                                \
 	X(BARN_READ)        /* head of a list read, compare-and-swap not yet made */                                                       \
+	X(BARN_OPENING)     /* holder is the taker's, the sheaf not yet opened */                                                          \
+	X(BARN_OPENED)                                                                                                                     \
 	X(REFILL_SENT)      /* request written, answer not yet read */                                                                     \
 	X(FLUSH_HANDED)     /* holder says RETURNED, slot not yet on the list */                                                           \
 	X(GRANT_MARKED)     /* ledger says OUT, entry not written */                                                                       \
@@ -42,6 +44,10 @@
 	X(RECLAIM_READ)     /* a dead owner's word read, compare-and-swap not yet made */                                                  \
 	X(ORPHAN_READ)      /* a dead client's object found, to be adopted or freed; compare-and-swap not yet made */                      \
 	X(FORGET_READ)      /* word read of a dead one whose name is to be forgotten; compare-and-swap not yet made */                     \
+	X(PREFILL_LOOKED)   /* the spare has enough objects, and is not yet the application's */                                           \
+	X(RECALL_CHOSEN)    /* a thread's sheaf is to be revoked, nothing written */                                                       \
+	X(RECALL_REVOKED)   /* floor and limit written, no barrier yet */                                                                  \
+	X(RECALL_TAKEN)     /* holder says RECALLED, the sheaf not emptied */                                                              \
 	X(GIVE_CHECKED)     /* the receiver lives, the word not yet its */                                                                 \
 	X(GIVE_READ)        /* the giver's word read, compare-and-swap not yet made */                                                     \
 	X(AUDIT_FIRST_LOOK) /* words read, sheaves not */                                                                                  \
@@ -73,6 +79,15 @@
 	X(READ_TWICE)                                                                                                                      \
 	X(CHECK_THEN_MARK)                                                                                                                 \
 	X(NO_WORD_CHECK)                                                                                                                   \
+	X(NO_BARRIER)                                                                                                                      \
+	X(NO_SECOND_BARRIER)                                                                                                               \
+	X(IGNORE_BUSY)                                                                                                                     \
+	X(LOOK_FIRST)                                                                                                                      \
+	X(CLEAR_AFTER_LEAVE)                                                                                                               \
+	X(NO_WITHDRAW)                                                                                                                     \
+	X(LENT_BEFORE_LET_GO)                                                                                                              \
+	X(LENT_IDLE)                                                                                                                       \
+	X(REVOKED_NOT_LOOKED_AT)                                                                                                           \
 	X(GENERATION_RESET)                                                                                                                \
 	X(NO_INCARNATION)                                                                                                                  \
 	X(SHOW_LATE)                                                                                                                       \

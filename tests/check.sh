@@ -11,10 +11,11 @@ mkdir -p "$logs"
 SLABD=$build/slabd SLABCTL=$build/slabctl
 export SLABD SLABCTL
 
-# Half the kills beside one loop, half with two that meet at the list_locks.
+# Half the kills beside one loop, half with two that meet at the list_locks; and some while slabd takes back all that is idle.
 storm() {
 	"$build/tests/stress_kill" --kills=250 --threads=1 || return 1
-	"$build/tests/stress_kill" --kills=250 --threads=2
+	"$build/tests/stress_kill" --kills=250 --threads=2 || return 1
+	"$build/tests/stress_kill" --kills=100 --threads=2 --recall
 }
 
 # Nobody waits long for a demo: five seconds, on a machine that does other things too.

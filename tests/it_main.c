@@ -32,6 +32,7 @@ CU_pSuite it_ctl_suite(void);
 CU_pSuite it_refill_suite(void);
 CU_pSuite it_threads_suite(void);
 CU_pSuite it_ephemeral_suite(void);
+CU_pSuite it_recall_suite(void);
 
 static const struct {
 	const char *name;
@@ -61,6 +62,7 @@ static const struct {
 	{"refill", it_refill_suite},
 	{"threads", it_threads_suite},
 	{"ephemeral", it_ephemeral_suite},
+	{"recall", it_recall_suite},
 };
 
 static int

@@ -5,6 +5,7 @@
 
 #include "server/cache.h"
 #include "server/reaper.h"
+#include "server/recall.h"
 #include "server/stash.h"
 #include "shm/barn.h"
 #include "tests/world.h"
@@ -171,7 +172,7 @@ test_stash_is_given_back(void)
 		else if (way == CLOSE)
 			grant_close(w.sessions[0], k);
 		else if (way == SHRINK)
-			grant_shrink(w.arena, w.sessions[0], k);
+			recall_shrink(w.arena, w.sessions[0], k);
 		else if (way == TUNE)
 			stash_trim(w.sessions[0], k, k->cpu_partial);
 		if (way != DEATH)
@@ -180,7 +181,7 @@ test_stash_is_given_back(void)
 			w.sessions[0] = NULL;
 		if (way == OTHERS_SHRINK) {
 			world_lock(w.sessions[1]);
-			grant_shrink(w.arena, w.sessions[1], k);
+			recall_shrink(w.arena, w.sessions[1], k);
 			world_unlock(w.sessions[1]);
 		}
 		CU_ASSERT_EQUAL(n_stashed(&w, k), n_left);

@@ -116,9 +116,9 @@ static const struct show_view nodes_view[] = {
 	{0, NULL},
 };
 
-/* SLABC_RECLAIM and so on; SLABC_RDONLY. */
+/* SLABC_RECLAIM and so on; PROTO_CLIENT_. */
 static const char *const cache_flags[] = {"reclaim", "shared", "nowait", "no_owner", "runs", NULL};
-static const char *const session_flags[] = {"rdonly", NULL};
+static const char *const session_flags[] = {"rdonly", "norecall", NULL};
 static const char *const may_names[] = {"read", "write", "administer", NULL};
 
 static const struct command commands[] = {
