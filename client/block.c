@@ -115,7 +115,8 @@ thread_get(struct slabc_cache *k, struct thread_block **tbp)
 		pthread_mutex_lock(&library_lock);
 		if (!block_has_session(tb, k->c))
 			atomic_add(&k->c->session->n_threads, 1);
-		tb->cache[i] = (struct thread_cache){.k = k, .main_slot = CLIENT_NO_SLOT, .spare_slot = CLIENT_NO_SLOT};
+		tb->cache[i] = (struct thread_cache)THREAD_CACHE_NONE;
+		tb->cache[i].k = k;
 		if (tb->n_caches <= i)
 			tb->n_caches = i + 1;
 		pthread_mutex_unlock(&library_lock);
@@ -133,12 +134,9 @@ thread_drop(struct thread_block *tb, uint32_t i, bool is_forgotten)
 	if (!had.k)
 		return;
 	atomic_write(&tb->main[i], &no_sheaf);
-	*t = (struct thread_cache){.main_slot = CLIENT_NO_SLOT, .spare_slot = CLIENT_NO_SLOT};
-	for (uint32_t j = 0; j < CLIENT_MAX_DEFERRED; j++) {
-		struct slabc_cache *k = had.k;
-
-		atomic_cas(&tb->deferred[j].k, &k, (struct slabc_cache *)NULL);
-	}
+	*t = (struct thread_cache)THREAD_CACHE_NONE;
+	/* Also of what is forgotten: the program is told of lost claims. */
+	foreign_drop(had.k, tb, &had);
 	if (is_forgotten)
 		return;
 	if (had.main_slot != CLIENT_NO_SLOT)
@@ -202,6 +200,18 @@ thread_defer(struct thread_block *tb, struct slabc_cache *k, void *p)
 	/* order: DEFERRED release - p is there before k shows the entry */
 	atomic_write_release(&tb->deferred[n].k, k);
 	return true;
+}
+
+void
+thread_forget_deferred(struct slabc_cache *k)
+{
+	for (struct thread_block *tb = library_threads; tb; tb = tb->next) {
+		for (uint32_t i = 0; i < CLIENT_MAX_DEFERRED; i++) {
+			struct slabc_cache *old = k;
+
+			atomic_cas(&tb->deferred[i].k, &old, (struct slabc_cache *)NULL);
+		}
+	}
 }
 
 void

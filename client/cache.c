@@ -287,6 +287,7 @@ take_index(uint32_t *indexp)
 void
 handle_free(struct slabc_cache *k)
 {
+	thread_forget_deferred(k);
 	indexes_used[k->v.index / 64] &= ~(UINT64_C(1) << (k->v.index % 64));
 	free(k);
 }
@@ -316,6 +317,7 @@ handle_init(struct slabc_cache *k, struct slabc *c, const char *name, const stru
 	k->flags = reply->flags;
 	k->is_single = reply->capacity == 0;
 	k->is_wordless = reply->flags & SLABC_NO_OWNER;
+	k->is_late = !k->is_single && !(reply->flags & (SLABC_NO_OWNER | SLABC_RECLAIM));
 	set_knobs(k, k->is_single ? 1 : reply->capacity, reply->max_cached / ((uint64_t)(k->is_single ? 1 : reply->capacity) * reply->object_bytes));
 	k->knobs = atomic_read(&c->caches[id].knobs);
 	k->keep = default_keep(k);
@@ -545,6 +547,16 @@ cache_drop_idle(struct slabc_cache *k, bool is_all_threads)
 }
 
 void
+cache_settle(struct slabc_cache *k)
+{
+	pthread_mutex_lock(&library_lock);
+	for (struct thread_block *tb = library_threads; tb; tb = tb->next)
+		if (tb->cache[k->v.index].k == k)
+			foreign_flush(k, tb, &tb->cache[k->v.index]);
+	pthread_mutex_unlock(&library_lock);
+}
+
+void
 cache_bury(struct slabc *c, uint32_t id)
 {
 	struct slabc_cache *k;
@@ -560,6 +572,7 @@ cache_bury(struct slabc *c, uint32_t id)
 	while ((k = c->handles[id])) {
 		c->handles[id] = k->next;
 		atomic_write(&k->is_destroyed, 1);
+		thread_forget_deferred(k);
 		k->next = c->destroyed;
 		c->destroyed = k;
 		/* The session's own. */

@@ -2,8 +2,9 @@
 /*
  * Free: the hot function, and what it refuses.
  *
- * Such a free is judged by the object's word (free_judge()), then made in one bracket (free_push()): close or claim the word, entry, size,
- * clear (I1, I1b).  Room is made before the word is touched: if no sheaf can be had the object stays as it was.  What was refused is
+ * Another client's object goes into the foreign sheaf, and is claimed later (foreign.c).  Any other is judged by its word (free_judge()), then
+ * freed in one bracket (free_push()): close or claim the word, entry, size, clear (I1, I1b); so is another's where there is no foreign sheaf:
+ * by reference, from a handler that interrupted the library, in a cache without sheaves, when none is to be had.  Room is made before the word is touched: if no sheaf can be had the object stays as it was.  What was refused is
  * counted, and reported to slabd at each power of two.
  */
 #include "client/internal.h"
@@ -13,6 +14,13 @@ enum {
 };
 
 enum { FREE_E_FULL = 1, FREE_E_LOST = 2 };
+
+/* Where the caller has put it, so that it need not be moved out of the way. */
+#ifdef __x86_64__
+#define FIRST_ARGUMENT(x) "+D"(x)
+#else
+#define FIRST_ARGUMENT(x) "+r"(x)
+#endif
 
 /* What is to be freed. */
 struct free_target {
@@ -24,17 +32,39 @@ struct free_target {
 	enum fault fault; /* why it was refused, if by pointer */
 };
 
+/* What is not for the main sheaf: first of all what is for the foreign one.  word NULL: not looked for yet. */
+static __attribute__((noinline)) void
+free_foreign(struct slabc_cache *k, void *p, uint32_t *word)
+{
+	struct thread_block *tb = tls.block;
+	struct thread_cache *t = tb ? &tb->cache[k->v.index] : NULL;
+
+	if (t && t->foreign) {
+		bool is_inside;
+		uint32_t w;
+
+		if (!word)
+			word = sheaf_word_at(&k->v, p, &is_inside);
+		w = word ? atomic_read(word) : 0;
+		if (sheaf_is_foreign(&k->v, w) &&
+			sheaf_push_foreign(t->foreign, t->record, (uint32_t)((uint64_t)((char *)p - k->v.base) >> LAYOUT_PLACE_SHIFT), word, w))
+			return;
+	}
+	thread_free_slow(k, p);
+}
+
 void
 slabc_free(struct slabc_cache *k, void *p)
 {
 	struct sheaf *s = tls.main[k->v.index];
+	uint32_t *word;
 
-	if (__builtin_expect(sheaf_push(&k->v, s, p), 1))
+	if (__builtin_expect(sheaf_push(&k->v, s, p, &word), 1))
 		return;
 	/* Hides that k and p are the same, so that what comes here costs the path above no register. */
-	__asm__("" : "+r"(k), "+r"(p));
+	__asm__("" : FIRST_ARGUMENT(k), "+r"(p));
 	if (!sheaf_push_wordless(&k->v, s, p))
-		thread_free_slow(k, p);
+		free_foreign(k, p, word);
 }
 
 static uint64_t *
@@ -238,6 +268,28 @@ free_target(struct slabc_cache *k, struct thread_block *tb, struct free_target *
 	return r < 0 ? r : thread_settle(k, tb, deadlinep);
 }
 
+/* Into the foreign sheaf, if the object is for it.  FREE_E_FULL: it is not, or none is to be had: now, then. */
+static int
+free_later(struct slabc_cache *k, struct thread_block *tb, const struct free_target *f, int64_t *deadlinep)
+{
+	struct thread_cache *t = &tb->cache[k->v.index];
+
+	if (!k->is_late)
+		return FREE_E_FULL;
+	/* Whatever keeps it from coming in twice is gone the third time, or another thread's doing. */
+	for (int tries = 0; tries < 3; tries++) {
+		uint32_t w = atomic_read(f->word);
+
+		if (!sheaf_is_foreign(&k->v, w))
+			break;
+		if (t->foreign && sheaf_push_foreign(t->foreign, t->record, f->place, f->word, w))
+			return 0;
+		if (foreign_make_room(k, tb, deadlinep) != 0)
+			break;
+	}
+	return FREE_E_FULL;
+}
+
 int
 thread_free_one(struct slabc_cache *k, struct thread_block *tb, void *p, int64_t *deadlinep)
 {
@@ -245,6 +297,8 @@ thread_free_one(struct slabc_cache *k, struct thread_block *tb, void *p, int64_t
 	int r = free_find(k, p, &f);
 
 	if (r == 0)
+		r = free_later(k, tb, &f, deadlinep);
+	if (r == FREE_E_FULL)
 		r = free_target(k, tb, &f, deadlinep);
 	return f.fault ? thread_fault(k, f.fault, p) : r;
 }

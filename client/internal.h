@@ -9,6 +9,7 @@
  *   block.c        thread blocks: first use, exit, frees put off
  *   thread.c       a thread's sheaves: allocation, room for frees
  *   free.c         frees
+ *   foreign.c      a thread's foreign sheaf: others' objects, claimed later
  *   bulk.c         many objects in one call, prefilled sheaves
  *   ref.c          references
  *   root.c         named references
@@ -107,6 +108,7 @@ struct slabc_cache {
 	uint32_t capacity; /* of a sheaf */
 	bool is_single;    /* no sheaves: an object is asked for and given back by itself */
 	bool is_wordless;  /* SLABC_NO_OWNER */
+	bool is_late;      /* others' objects, freed by pointer, are claimed later: a foreign sheaf */
 	bool is_nowait;
 	uint32_t max_full;  /* sheaves with objects that the process barn may ever keep: max_cached */
 	uint32_t max_empty; /* and without */
@@ -130,10 +132,17 @@ struct slabc_sheaf {
 /* What a thread has of a cache, beside its main sheaf. k NULL: nothing. */
 struct thread_cache {
 	struct slabc_cache *k;
-	struct sheaf *spare; /* NULL: none */
-	int32_t main_slot;   /* CLIENT_NO_SLOT: main is the sentinel */
+	struct sheaf *spare;   /* NULL: none */
+	struct sheaf *foreign; /* NULL: none; else there is a record */
+	struct sheaf *record;  /* of the foreign sheaf; kept for the next one. NULL: none */
+	int32_t main_slot;     /* CLIENT_NO_SLOT: main is the sentinel */
 	int32_t spare_slot;
+	int32_t foreign_slot;
+	int32_t record_slot;
+	uint32_t n_unasked; /* foreign frees for which slabd is not to be asked for a sheaf: it was, and gave none */
 };
+#define THREAD_CACHE_NONE                                                                                                                  \
+	{.main_slot = CLIENT_NO_SLOT, .spare_slot = CLIENT_NO_SLOT, .foreign_slot = CLIENT_NO_SLOT, .record_slot = CLIENT_NO_SLOT}
 
 struct thread_deferred {
 	struct slabc_cache *k;
@@ -222,6 +231,8 @@ bool thread_defer(struct thread_block *tb, struct slabc_cache *k, void *p);
 /* Makes the frees that the thread's handlers put off; those that any thread's put off: of k, or, k NULL, of c.  Only from inside. */
 void thread_drain(struct thread_block *tb);
 void thread_drain_all(const struct slabc *c, const struct slabc_cache *k);
+/* library_lock held: frees of k that are put off will never be made, it is no more. */
+void thread_forget_deferred(struct slabc_cache *k);
 /* library_lock held: in a forked child. */
 void thread_forget_all(void);
 int thread_key_make(void);
@@ -231,6 +242,8 @@ int thread_key_make(void);
 int cache_usable(const struct slabc_cache *k);
 /* The calling thread's sheaves (or all threads', none of which may be in a call on k) and the process barn go back to slabd's list. */
 void cache_drop_idle(struct slabc_cache *k, bool is_all_threads);
+/* Makes the claims of all threads' foreign sheaves; none may be in a call on k. */
+void cache_settle(struct slabc_cache *k);
 /* opening held: the cache is no more; its handles only wait for being closed. */
 void cache_bury(struct slabc *c, uint32_t id);
 /* Takes the newest sheaf off one of the lists for holder, ready for use; CLIENT_NO_SLOT: there is none. */
@@ -270,8 +283,20 @@ int thread_settle(struct slabc_cache *k, struct thread_block *tb, int64_t *deadl
 /* Drops the top entry of a sheaf if its word is owned; false: there is none such. */
 bool thread_drop_top(struct slabc_cache *k, struct sheaf *s);
 
+/* An empty sheaf from the barn, or from slabd. 0, *slotp CLIENT_NO_SLOT: another thread was faster. */
+int thread_find_empty(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, int32_t *slotp, struct sheaf **sheafp);
+
 /* Gives back to the barn, sending nothing, a sheaf that was borrowed from it. */
 void thread_lend_back(struct slabc_cache *k, uint32_t slot, struct sheaf *s);
+
+/* foreign.c */
+enum { FOREIGN_E_NONE = 1 };
+/* Makes the thread's foreign sheaf have room.  FOREIGN_E_NONE: none is to be had now, claim at once. Only from inside. */
+int foreign_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep);
+/* Makes the claims; the sheaf goes on to the barn, its record stays with the thread.  Only from inside. */
+void foreign_flush(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *t);
+/* As that, and the record goes too. */
+void foreign_drop(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *t);
 
 /* free.c */
 void thread_free_slow(struct slabc_cache *k, void *p);

@@ -261,9 +261,8 @@ thread_alloc_slow(struct slabc_cache *k)
 
 /* Room for frees */
 
-/* An empty sheaf from the barn, or from slabd; failing that, one that is not full. */
-static int
-find_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, int32_t *slotp, struct sheaf **sheafp)
+int
+thread_find_empty(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, int32_t *slotp, struct sheaf **sheafp)
 {
 	int r;
 
@@ -273,11 +272,20 @@ find_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, in
 	r = check_deadline(k, deadlinep);
 	if (r == 0)
 		r = cache_lend(k, session_deadline(k->c, deadlinep));
-	if (r == 0) {
-		/* Another thread may be faster: the caller comes again. */
+	if (r == 0)
 		*slotp = barn_get(k, &k->shown->empty, thread_holder(tb), sheafp);
+	return r;
+}
+
+/* An empty sheaf; failing that, one that is not full. */
+static int
+find_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, int32_t *slotp, struct sheaf **sheafp)
+{
+	int r = thread_find_empty(k, tb, deadlinep, slotp, sheafp);
+
+	/* Where another thread was faster the caller comes again. */
+	if (r == 0)
 		return 0;
-	}
 	*slotp = barn_get(k, &k->shown->full, thread_holder(tb), sheafp);
 	if (*slotp != CLIENT_NO_SLOT && has_room(k, *sheafp))
 		return 0;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "server/cache.h"
+#include "server/grant.h"
 #include "server/orphan.h"
 #include "server/session.h"
 #include "shm/segment.h"
@@ -99,11 +100,11 @@ stats_status(struct slabd *slabd, struct arena *arena, struct proto_status_reply
 	pthread_rwlock_unlock(&arena->sessions_lock);
 }
 
-/* Entries of one slot: what the client claims, as far as it can be true. */
+/* Entries of one slot: what the client claims, as far as it can be true.  Those of an unsettled one are still others' objects. */
 static uint32_t
 slot_entries(const struct session *session, uint32_t slot)
 {
-	uint32_t size = atomic_read(&session_sheaf(session, slot)->size);
+	uint32_t size = grant_is_unsettled(session, slot) ? 0 : atomic_read(&session_sheaf(session, slot)->size);
 	uint32_t capacity = atomic_read(&session->slots[slot].capacity);
 
 	return size < capacity ? size : capacity;

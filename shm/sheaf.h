@@ -13,6 +13,10 @@
  * A sheaf of a cache without owner words has SHEAF_WORDLESS in busy as long as it may be used: so the paths with words, whose first look is at
  * busy, are slow for it, and pay nothing for there being others.
  *
+ * A foreign sheaf has SHEAF_UNSETTLED in busy: what was freed here and is another client's, not yet claimed (I1b; tests/model/foreign_sheaf.pml).
+ * Beside it lies a record, a slot whose i-th entry is the i-th object's word exactly as it was read at the free; its number + 1 is in the foreign
+ * slot's layout_slot.next, and its size is always 0.  While SHEAF_UNSETTLED is set, an entry is no place of its object, only the wish to claim it.
+ *
  * I1 (design.md, section 5; tests/model/alloc_free_kill.pml), in the order of the stores:
  *   allocation  word names the owner, THEN size shrinks.   free  (SHARED: word CLOSING, THEN) entry, size grows, THEN word is cleared.
  * So a kill between any two stores leaves the object named, or in the sheaf, or both; never neither.
@@ -27,10 +31,13 @@
 #include "shm/step.h"
 #include "shm/word.h"
 
-enum { SHEAF_BUSY = 1, SHEAF_WORDLESS = 2 };
+enum { SHEAF_BUSY = 1, SHEAF_WORDLESS = 2, SHEAF_UNSETTLED = 4 };
+
+/* In an unsettled sheaf, where a claim was lost: the last place of the largest place space, where no object starts. */
+#define SHEAF_TOMBSTONE 0xffffffffu
 
 struct sheaf {
-	/* SHEAF_BUSY while its owner is at work on it; SHEAF_WORDLESS.  W: owner. R: owner's signal handlers, slabd. */
+	/* SHEAF_BUSY while its owner is at work on it; SHEAF_WORDLESS; SHEAF_UNSETTLED.  W: owner; slabd, of a sheaf it has. R: owner's signal handlers, slabd. */
 	uint32_t busy;
 	/* Allocation is slow at and below this size.  W: slabd, owner when it takes the sheaf. R: owner. */
 	uint32_t floor;
@@ -154,9 +161,12 @@ slow:
 	return NULL;
 }
 
-/* Frees one's own OWNED object into the thread's main sheaf.  false: slow path (full, revoked, nested, SHARED, another's, or no object). */
+/*
+ * Frees one's own OWNED object into the thread's main sheaf.  false: slow path (full, revoked, nested, SHARED, another's, or no object); *missp is then
+ * the object's word, if it came so far, else NULL.
+ */
 static inline bool
-sheaf_push(const struct sheaf_view *v, struct sheaf *s, void *p)
+sheaf_push(const struct sheaf_view *v, struct sheaf *s, void *p, uint32_t **missp)
 {
 	uint64_t off = (uint64_t)((char *)p - v->base);
 	const struct layout_page *page;
@@ -164,6 +174,7 @@ sheaf_push(const struct sheaf_view *v, struct sheaf *s, void *p)
 	uint64_t x;
 	size_t n;
 
+	*missp = NULL;
 	if (__builtin_expect(atomic_peek(&s->busy) != 0 && !MUTANT(NO_GUARD), 0))
 		return false;
 	atomic_write(&s->busy, 1);
@@ -178,8 +189,10 @@ sheaf_push(const struct sheaf_view *v, struct sheaf *s, void *p)
 	word = &v->words[x >> 32];
 	STEP(FREE_ENTERED);
 	t = atomic_read(word) - v->me;
-	if (__builtin_expect((t & WORD_LOW_MASK) != 0, 0))
+	if (__builtin_expect((t & WORD_LOW_MASK) != 0, 0)) {
+		*missp = word;
 		goto slow;
+	}
 	if (MUTANT(CLEAR_FIRST)) {
 		atomic_write(word, t);
 		STEP(FREE_GROWN);
@@ -198,7 +211,47 @@ slow:
 	return false;
 }
 
-/* The same two for a cache without owner words; called when busy is SHEAF_WORDLESS, which they look at first. */
+/* Does the word name another client that shares the object?  Only such a one may be claimed. */
+static inline bool
+sheaf_is_foreign(const struct sheaf_view *v, uint32_t w)
+{
+	return word_state(w) == WORD_SHARED && word_owner(w) != 0 && word_owner(w) != v->me;
+}
+
+/*
+ * Puts another client's object into the thread's foreign sheaf, to be claimed later from exactly w.  No locked instruction: the line of the word
+ * is only asked for.  false: slow path (full, revoked, nested); nothing has changed.
+ */
+static inline bool
+sheaf_push_foreign(struct sheaf *s, struct sheaf *record, uint32_t place, const uint32_t *word, uint32_t w)
+{
+	size_t n;
+
+	if (__builtin_expect(atomic_peek(&s->busy) != SHEAF_UNSETTLED, 0))
+		return false;
+	atomic_write(&s->busy, SHEAF_UNSETTLED | SHEAF_BUSY);
+	atomic_compiler_barrier();
+	n = atomic_read(&s->size);
+	if (__builtin_expect(n >= atomic_peek(&s->limit), 0)) {
+		atomic_write_release(&s->busy, SHEAF_UNSETTLED);
+		return false;
+	}
+	atomic_prefetch_write(word);
+	if (MUTANT(SIZE_FIRST)) {
+		atomic_write(&s->size, (uint32_t)n + 1);
+		STEP(FOREIGN_RECORDED);
+	}
+	atomic_write(sheaf_entry(record, n), w);
+	atomic_write(sheaf_entry(s, n), place);
+	STEP(FOREIGN_RECORDED);
+	/* order: SHEAF_SIZE release - entry and recorded word lie below the size that covers them */
+	atomic_write_release(&s->size, (uint32_t)n + 1);
+	STEP(FOREIGN_GROWN);
+	atomic_write_release(&s->busy, SHEAF_UNSETTLED);
+	return true;
+}
+
+/* Pop and push for a cache without owner words; called when busy is SHEAF_WORDLESS, which they look at first. */
 static inline void *
 sheaf_pop_wordless(const struct sheaf_view *v, struct sheaf *s)
 {

@@ -23,6 +23,14 @@
 	X(BULK_FREE_CLEARING) /* some words cleared */                                                                                     \
 	X(CLAIM_READ)       /* foreign word read, compare-and-swap not yet made */                                                         \
 	X(CLAIM_MADE)                                                                                                                      \
+	X(FOREIGN_OPENED)   /* a foreign sheaf is unsettled, and empty */                                                                  \
+	X(FOREIGN_RECORDED) /* entry and word as read are written, size not */                                                             \
+	X(FOREIGN_GROWN)    /* size written, nothing claimed */                                                                            \
+	X(SETTLE_LOST)      /* a claim lost, its entry a tombstone */                                                                      \
+	X(SETTLE_MOVED)     /* another entry in its place, and still where it was */                                                       \
+	X(SETTLE_DECIDED)   /* every entry is claimed, the sheaf still unsettled */                                                        \
+	X(SETTLE_SETTLED)   /* an ordinary sheaf, no word cleared */                                                                       \
+	X(SETTLE_CLEARING)  /* some words cleared */                                                                                       \
 	X(SWAP)             /* main and spare exchanged */                                                                                 \
 	X(BARN_HANDED)      /* holder says BARN, slot not yet on the list */                                                               \
 	X(BARN_TAKEN)       /* slot off the list, holder not yet changed */                                                                \
@@ -35,6 +43,7 @@
 	X(TAKE_CHECKED)     /* one entry read and accepted, word not cleared */                                                            \
 	X(TAKE_CLEARED)     /* word cleared, entry still in the sheaf */                                                                   \
 	X(TAKE_REMOVED)     /* entry out of the sheaf, ledger still OUT */                                                                 \
+	X(REAP_ORDINARY)    /* ordinary sheaves of the dead empty, unsettled ones not */                                                   \
 	X(REAP_DRAINED)     /* sheaves of the dead empty, words not walked */                                                              \
 	X(RECLAIM_READ)     /* a dead owner's word read, compare-and-swap not yet made */                                                  \
 	X(ORPHAN_READ)      /* a dead client's object found, to be adopted or freed; compare-and-swap not yet made */                      \
@@ -66,6 +75,16 @@
 	X(NO_WORD_CHECK)                                                                                                                   \
 	X(GENERATION_RESET)                                                                                                                \
 	X(NO_INCARNATION)                                                                                                                  \
+	X(SIZE_FIRST)                                                                                                                      \
+	X(CLAIM_AS_NOW)                                                                                                                    \
+	X(LOSER_RETRIES)                                                                                                                   \
+	X(MINE_IS_CLAIMED)                                                                                                                 \
+	X(HAND_OVER_UNSETTLED)                                                                                                             \
+	X(CLEAR_UNSETTLED)                                                                                                                 \
+	X(SLABD_NO_CAS)                                                                                                                    \
+	X(TAKE_UNOWNED)                                                                                                                    \
+	X(FOREIGN_FIRST)                                                                                                                   \
+	X(AUDIT_COUNTS)                                                                                                                    \
 	X(NO_GUARD)
 
 #define STEP_ENUM(x) STEP_##x,

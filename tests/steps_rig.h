@@ -115,6 +115,9 @@ struct stage {
 	uint32_t instant;
 	const void *script;
 	slabc_ref ref;
+	uint32_t n_refs; /* of another client's objects, to be freed; calls that freed so many have returned */
+	uint32_t n_freed;
+	slabc_ref refs[RIG_MAX_HELD];
 	uint32_t n_held;
 	uint32_t held[RIG_MAX_HELD]; /* places that its application holds */
 };
