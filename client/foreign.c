@@ -7,13 +7,13 @@
  *     record          | word  | word  | word  |     each as it was read at the free; size 0, busy for good
  *
  * Settling, in the order of the stores:
- *   each word by compare-and-swap from exactly the recorded one to (me, CLOSING, same generation); whose claim is lost goes out of the sheaf,
- *   THEN one store makes it an ordinary sheaf, THEN its words are cleared, THEN it changes hands.
- * So at any instant slabd can tell from the sheaf alone what is to be done for a client that died: unsettled, each entry whose word is the
- * recorded one or a claim of this client's in the same life; settled, each as in any other sheaf.
+ *   each word by compare-and-swap from exactly the recorded one to (me, CLOSING, same generation); whose claim is lost goes out of the
+ * sheaf, THEN one store makes it an ordinary sheaf, THEN its words are cleared, THEN it changes hands. So at any instant slabd can tell
+ * from the sheaf alone what is to be done for a client that died: unsettled, each entry whose word is the recorded one or a claim of this
+ * client's in the same life; settled, each as in any other sheaf.
  *
- * A claim is lost to whoever adopted or freed the object since, and not tried again: the adopter keeps it.  The loser is a double free, counted and
- * reported when it is found out.
+ * A claim is lost to whoever adopted or freed the object since, and not tried again: the adopter keeps it.  The loser is a double free,
+ * counted and reported when it is found out.
  *
  * The record is the thread's (holder THREAD, busy, so that no revocation takes it) and serves one foreign sheaf after the other.
  */
@@ -50,8 +50,8 @@ claim(const struct slabc_cache *k, uint32_t *word, uint32_t recorded)
 }
 
 /*
- * Takes entry i out, whose claim is lost; those above it are claimed, and the topmost takes its place.  A tombstone first, so that no place ever stands
- * beside another object's word; a claimed entry may be there twice: slabd finds its word clear the second time.
+ * Takes entry i out, whose claim is lost; those above it are claimed, and the topmost takes its place.  A tombstone first, so that no place
+ * ever stands beside another object's word; a claimed entry may be there twice: slabd finds its word clear the second time.
  */
 static void
 bury(struct sheaf *s, struct sheaf *record, uint32_t i)

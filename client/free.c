@@ -4,8 +4,8 @@
  *
  * Another client's object goes into the foreign sheaf, and is claimed later (foreign.c).  Any other is judged by its word (free_judge()), then
  * freed in one bracket (free_push()): close or claim the word, entry, size, clear (I1, I1b); so is another's where there is no foreign sheaf:
- * by reference, from a handler that interrupted the library, in a cache without sheaves, when none is to be had.  Room is made before the word is touched: if no sheaf can be had the object stays as it was.  What was refused is
- * counted, and reported to slabd at each power of two.
+ * by reference, from a handler that interrupted the library, in a cache without sheaves, when none is to be had.  Room is made before the word
+ * is touched: if no sheaf can be had the object stays as it was.  What was refused is counted, and reported to slabd at each power of two.
  */
 #include "client/internal.h"
 

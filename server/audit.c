@@ -6,8 +6,8 @@
 #include <time.h>
 
 #include "server/cache.h"
+#include "server/claim.h"
 #include "server/clock.h"
-#include "server/grant.h"
 #include "server/session.h"
 
 enum { MAX_ROUNDS = 16, MAX_WATCHED = 1024, SLOTS_A_LOOK = 16 };
@@ -138,7 +138,7 @@ look_into_sheaf(struct run *run, struct session *session, uint32_t slot)
 {
 	const struct sheaf *sheaf = session_sheaf(session, slot);
 	uint32_t capacity = atomic_read(&session->slots[slot].capacity), place[LAYOUT_MAX_SHEAF];
-	bool was_unsettled = grant_is_unsettled(session, slot);
+	bool was_unsettled = claim_is_unsettled(session, slot);
 	/* order: SHEAF_SIZE acquire - pairs with sheaf_push() */
 	uint32_t size = atomic_read_acquire(&sheaf->size);
 
@@ -148,7 +148,7 @@ look_into_sheaf(struct run *run, struct session *session, uint32_t slot)
 		place[i] = atomic_read(&sheaf->entry[i]);
 	/* Those of an unsettled sheaf are no places; one that became unsettled meanwhile had lost all that it had as an ordinary one. */
 	atomic_fence_acquire();
-	if ((was_unsettled || grant_is_unsettled(session, slot)) && !MUTANT(AUDIT_COUNTS))
+	if ((was_unsettled || claim_is_unsettled(session, slot)) && !MUTANT(AUDIT_COUNTS))
 		return;
 	for (uint32_t i = 0; i < size; i++) {
 		struct slab_object o;

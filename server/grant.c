@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/claim.h"
 #include "shm/barn.h"
 
 /* Fresh objects a refill may carve: this share of what the cache has, but so many sheaves at least (speed-notes.md, 4.2). */
@@ -23,7 +24,6 @@ struct take {
 	struct cache *cache;
 	struct sheaf *sheaf;
 	const struct sheaf *record; /* of an unsettled sheaf: words as read at the frees */
-	bool is_dead;
 	struct node *node; /* whose lock is held */
 	struct node_sheaf *barn;
 	struct node *barn_node;
@@ -111,43 +111,6 @@ take_entry(struct take *t, uint32_t n)
 		session_fault(t->session, "a sheaf entry that is not its to give back");
 }
 
-/*
- * Claims an entry of an unsettled sheaf for its client (design.md, I1b): from exactly the recorded word, straight to unowned.  Of a dead client it may
- * have been claimed already; of a living one that is another thread's doing, which goes on.  Every other word means that the claim is lost, an
- * unowned one too: who cleared it has put the object elsewhere.
- */
-static bool
-take_claim(struct take *t, uint32_t *word, uint32_t recorded)
-{
-	uint32_t w = recorded, claimed = word_with(recorded, t->session->client, WORD_CLOSING);
-
-	STEP(TAKE_CHECKED);
-	if (MUTANT(SLABD_NO_CAS)) {
-		atomic_write(word, word_cleared(recorded));
-		return true;
-	}
-	if (word_state(recorded) == WORD_SHARED && word_owner(recorded) != 0 && atomic_cas(word, &w, word_cleared(recorded))) {
-		atomic_add(&session_cache(t->session, t->cache->id)->n_foreign_frees, 1);
-		return true;
-	}
-	if (MUTANT(TAKE_UNOWNED) && word_owner(atomic_read(word)) == 0)
-		return true;
-	return t->is_dead && atomic_cas(word, &claimed, word_cleared(recorded));
-}
-
-/* A living client's double free, as it would have reported it. */
-static void
-report_double(const struct take *t)
-{
-	uint64_t n = atomic_add(&session_cache(t->session, t->cache->id)->n_double_frees, 1) + 1;
-	char what[128];
-
-	snprintf(what, sizeof what, "an object freed twice, cache '%s', found out when it was claimed; %llu of the kind", t->cache->name,
-		(unsigned long long)n);
-	if ((n & (n - 1)) == 0)
-		session_report(t->session, what);
-}
-
 /* Of an unsettled sheaf. */
 static void
 take_unsettled(struct take *t, uint32_t n)
@@ -155,36 +118,15 @@ take_unsettled(struct take *t, uint32_t n)
 	uint32_t place = atomic_read(&t->sheaf->entry[n]), recorded = atomic_read(&t->record->entry[n]);
 	struct arena *arena = t->session->arena;
 	struct slab_object o;
-	bool is_won = take_lock(t, place, &o) && take_claim(t, &arena->words[o.word], recorded);
+	bool is_won = take_lock(t, place, &o) && claim_make(t->session, t->cache, &arena->words[o.word], recorded);
 
 	STEP(TAKE_CLEARED);
 	atomic_write(&t->sheaf->size, n);
 	STEP(TAKE_REMOVED);
 	if (is_won && slab_get(arena, o.word) == SLAB_OUT)
 		take_mark(t, place, &o);
-	else if (!t->is_dead)
-		report_double(t);
-}
-
-bool
-grant_is_unsettled(const struct session *session, uint32_t slot)
-{
-	/* order: SETTLED acquire - pairs with settle(): an ordinary sheaf's claims are made */
-	return atomic_read_acquire(&session_sheaf(session, slot)->busy) & SHEAF_UNSETTLED;
-}
-
-/* The record of an unsettled sheaf with so many entries; false: what the client says of it makes no sense. */
-static bool
-find_record(struct take *t, uint32_t slot, uint32_t size)
-{
-	uint32_t record = atomic_read(&session_slots(t->session)[slot].next) - 1;
-
-	if (t->cache->flags & (LAYOUT_CACHE_NO_OWNER | LAYOUT_CACHE_RECLAIM) || record >= t->session->n_slots || record == slot ||
-		t->session->slots[record].cache != t->cache->id || t->session->slots[record].capacity < size)
-		return false;
-	t->record = session_sheaf(t->session, record);
-	t->is_dead = atomic_read(&t->session->state) == SESSION_DYING;
-	return true;
+	else
+		claim_lost(t->session, t->cache);
 }
 
 #ifdef SLAB_STEPS
@@ -211,7 +153,7 @@ void
 grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 {
 	uint32_t capacity = session->slots[slot].capacity, size;
-	bool is_unsettled = grant_is_unsettled(session, slot);
+	bool is_unsettled = claim_is_unsettled(session, slot);
 	struct take t = {
 		.session = session,
 		.cache = arena_cache(session->arena, session->slots[slot].cache),
@@ -227,7 +169,7 @@ grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 	}
 	STEP(TAKE_SIZED);
 	/* Nothing unsettled is lost with it: its objects are named by whoever has them. */
-	if (is_unsettled && size > 0 && !find_record(&t, slot, size)) {
+	if (is_unsettled && size > 0 && !(t.record = claim_record(session, t.cache, slot, size))) {
 		session_fault(session, "a foreign sheaf without a record");
 		atomic_write(&t.sheaf->size, 0);
 		size = 0;

@@ -6,7 +6,7 @@
  *   take-back  size and entry read once; entry accepted if its place is an object of the cache and its word is unowned or names the sheaf's own
  *              client; word cleared, THEN entry out of the sheaf, THEN, in the same hold of list_lock, OUT checked and FREE or BARN marked.
  *
- *   unsettled  entry and recorded word read once; claimed for the client by compare-and-swap from the recorded word to unowned, then as above.
+ *   unsettled  entry and recorded word read once; claimed for the client (claim.h), which clears the word, then as above.
  *
  * So a slabd killed anywhere leaves at worst an object that is OUT, unowned and in no sheaf.
  * All calls: the caller holds sessions_lock for reading and the session's work.
@@ -52,9 +52,6 @@ void grant_close(struct session *session, struct cache *cache);
  * work is held) all that no thread holds, and the node barns and empty slabs.
  */
 void grant_shrink(struct arena *arena, struct session *session, struct cache *cache);
-
-/* Is it a foreign sheaf whose claims are not made yet (shm/sheaf.h)?  So the client says. */
-bool grant_is_unsettled(const struct session *session, uint32_t slot);
 
 /* Empties a slot that is in slabd's hands, or whose client is dead; of an unsettled one it makes the claims. to_barn: whole into the node barn, if there is room. */
 void grant_take_back(struct session *session, uint32_t slot, bool to_barn);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/reaper.h"
 
+#include "server/claim.h"
 #include "server/grant.h"
 #include "server/log.h"
 
@@ -27,7 +28,7 @@ static void
 drain(struct session *session)
 {
 	for (uint32_t slot = 0; slot < session->n_slots; slot++)
-		if (session->slots[slot].cache && grant_is_unsettled(session, slot) == MUTANT(FOREIGN_FIRST))
+		if (session->slots[slot].cache && claim_is_unsettled(session, slot) == MUTANT(FOREIGN_FIRST))
 			grant_take_back(session, slot, true);
 	STEP(REAP_ORDINARY);
 	for (uint32_t slot = 0; slot < session->n_slots; slot++)

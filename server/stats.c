@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "server/cache.h"
-#include "server/grant.h"
+#include "server/claim.h"
 #include "server/orphan.h"
 #include "server/session.h"
 #include "shm/segment.h"
@@ -104,7 +104,7 @@ stats_status(struct slabd *slabd, struct arena *arena, struct proto_status_reply
 static uint32_t
 slot_entries(const struct session *session, uint32_t slot)
 {
-	uint32_t size = grant_is_unsettled(session, slot) ? 0 : atomic_read(&session_sheaf(session, slot)->size);
+	uint32_t size = claim_is_unsettled(session, slot) ? 0 : atomic_read(&session_sheaf(session, slot)->size);
 	uint32_t capacity = atomic_read(&session->slots[slot].capacity);
 
 	return size < capacity ? size : capacity;

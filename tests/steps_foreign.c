@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Claims made later (design.md, I1b; tests/model/foreign_sheaf.pml): a free of another client's object against its owner, its adopters, other frees
- * and the reaper, until its claim is made; and foreign sheaves as no correct client leaves them.
+ * Claims made later (design.md, I1b; tests/model/foreign_sheaf.pml): a free of another client's object against its owner, its adopters,
+ * other frees and the reaper, until its claim is made; and foreign sheaves as no correct client leaves them.
  *
  * The owner is `b`, who frees is `c`, who adopts or frees too is `d`; those who die are children.
  */
@@ -367,8 +367,8 @@ it_settles_after_ordinary_sheaves(void)
 }
 
 /*
- * Sheaf and record have served before: what lies above the size is no wish.  The freer's first eight claims are lost to d, who gives the objects back to b:
- * their words are again what they were when they were recorded.  Then it dies in the midst of a ninth free.
+ * Sheaf and record have served before: what lies above the size is no wish.  The freer's first eight claims are lost to d, who gives the
+ * objects back to b: their words are again what they were when they were recorded.  Then it dies in the midst of a ninth free.
  */
 
 static void
@@ -426,7 +426,8 @@ it_size_covers_what_is_written(void)
 	end();
 }
 
-/* Revocation, as slabd revokes main and spare (design.md, section 4): here the calling thread is the owner, so that no membarrier is needed. */
+/* Revocation, as slabd revokes main and spare (design.md, section 4): here the calling thread is the owner, so that no membarrier is
+ * needed. */
 
 static struct sheaf *
 foreign_of(const struct slabc_cache *k)
