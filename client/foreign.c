@@ -49,39 +49,50 @@ claim(const struct slabc_cache *k, uint32_t *word, uint32_t recorded)
 	return true;
 }
 
+/* A sheaf that is being settled; it is busy. */
+struct settling {
+	struct slabc_cache *k;
+	struct sheaf *s;
+	struct sheaf *record;
+	uint32_t *word[LAYOUT_MAX_SHEAF]; /* of its entries */
+};
+
 /*
  * Takes entry i out, whose claim is lost; those above it are claimed, and the topmost takes its place.  A tombstone first, so that no place
  * ever stands beside another object's word; a claimed entry may be there twice: slabd finds its word clear the second time.
  */
 static void
-bury(struct sheaf *s, struct sheaf *record, uint32_t i)
+bury(struct settling *g, uint32_t i)
 {
-	uint32_t top = atomic_read(&s->size) - 1;
+	uint32_t top = atomic_read(&g->s->size) - 1;
 
 	if (i != top) {
 		/* Releases for the compiler's sake: who reads this reads it of a dead client. */
-		atomic_write_release(&s->entry[i], SHEAF_TOMBSTONE);
+		atomic_write_release(&g->s->entry[i], SHEAF_TOMBSTONE);
 		STEP(SETTLE_LOST);
-		atomic_write_release(&record->entry[i], atomic_read(&record->entry[top]));
-		atomic_write_release(&s->entry[i], atomic_read(&s->entry[top]));
+		atomic_write_release(&g->record->entry[i], atomic_read(&g->record->entry[top]));
+		atomic_write_release(&g->s->entry[i], atomic_read(&g->s->entry[top]));
+		g->word[i] = g->word[top];
 		STEP(SETTLE_MOVED);
 	}
 	/* order: SHEAF_SIZE release - the entry that has moved is in its place */
-	atomic_write_release(&s->size, top);
+	atomic_write_release(&g->s->size, top);
 }
 
-/* Makes the claims, from the top.  s is busy. */
+/* Makes the claims, from the top. */
 static void
-claim_all(struct slabc_cache *k, struct sheaf *s, struct sheaf *record)
+claim_all(struct settling *g)
 {
-	uint32_t n = atomic_read(&s->size), n_lost = 0;
+	uint32_t n = atomic_read(&g->s->size), n_lost = 0;
+	struct slabc_cache *k = g->k;
 
 	for (uint32_t i = n; i-- > 0;) {
-		uint32_t place = atomic_read(&s->entry[i]);
+		uint32_t place = atomic_read(&g->s->entry[i]);
 
-		if (claim(k, sheaf_word(&k->v, place), atomic_read(&record->entry[i])))
+		g->word[i] = sheaf_word(&k->v, place);
+		if (claim(k, g->word[i], atomic_read(&g->record->entry[i])))
 			continue;
-		bury(s, record, i);
+		bury(g, i);
 		n_lost++;
 		thread_fault(k, FAULT_DOUBLE, k->v.base + ((uint64_t)place << LAYOUT_PLACE_SHIFT));
 	}
@@ -90,57 +101,58 @@ claim_all(struct slabc_cache *k, struct sheaf *s, struct sheaf *record)
 }
 
 static void
-clear_all(const struct slabc_cache *k, struct sheaf *s)
+clear_all(struct settling *g)
 {
-	uint32_t n = atomic_read(&s->size);
+	uint32_t n = atomic_read(&g->s->size);
 
 	for (uint32_t i = 0; i < n; i++) {
-		uint32_t *word = sheaf_word(&k->v, atomic_read(&s->entry[i]));
-
 		/* order: WORD release - the object is in an ordinary sheaf before its word is clear */
-		atomic_write_release(word, word_cleared(atomic_read(word)));
+		atomic_write_release(g->word[i], word_cleared(atomic_read(&g->record->entry[i])));
 		if (i == 0)
 			STEP(SETTLE_CLEARING);
 	}
 }
 
-/* Makes it an ordinary sheaf with clear words.  s is busy. */
+/* Makes it an ordinary sheaf with clear words. */
 static void
-settle(struct slabc_cache *k, struct sheaf *s, struct sheaf *record)
+settle(struct settling *g)
 {
-	claim_all(k, s, record);
+	claim_all(g);
 	STEP(SETTLE_DECIDED);
 	if (MUTANT(CLEAR_UNSETTLED))
-		clear_all(k, s);
+		clear_all(g);
 	/* order: SETTLED release - every entry is claimed before they count as places */
-	atomic_write_release(&s->busy, SHEAF_BUSY);
+	atomic_write_release(&g->s->busy, SHEAF_BUSY);
 	STEP(SETTLE_SETTLED);
 	if (!MUTANT(CLEAR_UNSETTLED) && !MUTANT(HAND_OVER_BEFORE_CLEAR))
-		clear_all(k, s);
+		clear_all(g);
 }
 
 /* Two rules broken at will: the sheaf changes hands before its claims are made, or its words cleared. */
 static void
-hand_over_first(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *t, struct sheaf *s, uint32_t slot)
+hand_over_first(struct settling *g, struct thread_block *tb, uint32_t slot)
 {
 	if (MUTANT(HAND_OVER_BEFORE_CLEAR))
-		settle(k, s, t->record);
-	atomic_write_release(&s->busy, SHEAF_BUSY);
-	barn_put(k, slot, s, thread_holder(tb));
-	STEP(SETTLE_SETTLED);
+		settle(g);
+	atomic_write_release(&g->s->busy, SHEAF_BUSY);
+	barn_put(g->k, slot, g->s, thread_holder(tb));
 	if (MUTANT(HAND_OVER_UNSETTLED))
-		claim_all(k, s, t->record);
-	clear_all(k, s);
+		claim_all(g);
+	clear_all(g);
 }
 
 void
 foreign_flush(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *t)
 {
-	struct sheaf *s = t->foreign;
 	uint32_t slot = (uint32_t)t->foreign_slot;
+	struct sheaf *s = t->foreign;
+	struct settling g;
 
 	if (!s)
 		return;
+	g.k = k;
+	g.s = s;
+	g.record = t->record;
 	/* A handler must not find it. */
 	atomic_write(&t->foreign, (struct sheaf *)NULL);
 	t->foreign_slot = CLIENT_NO_SLOT;
@@ -148,10 +160,10 @@ foreign_flush(struct slabc_cache *k, struct thread_block *tb, struct thread_cach
 	if (!sheaf_shut(&k->c->slots[slot], s, thread_holder(tb)))
 		return;
 	if (MUTANT(HAND_OVER_UNSETTLED) || MUTANT(HAND_OVER_BEFORE_CLEAR)) {
-		hand_over_first(k, tb, t, s, slot);
+		hand_over_first(&g, tb, slot);
 		return;
 	}
-	settle(k, s, t->record);
+	settle(&g);
 	barn_put(k, slot, s, thread_holder(tb));
 }
 

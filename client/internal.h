@@ -129,8 +129,8 @@ struct slabc_sheaf {
 	uint32_t slot;
 };
 
-/* What a thread has of a cache, beside its main sheaf. k NULL: nothing. */
-struct thread_cache {
+/* What a thread has of a cache, beside its main sheaf. k NULL: nothing.  One line: every foreign free comes here. */
+struct __attribute__((aligned(64))) thread_cache {
 	struct slabc_cache *k;
 	struct sheaf *spare;   /* NULL: none */
 	struct sheaf *foreign; /* NULL: none; else there is a record */
