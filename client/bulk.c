@@ -4,7 +4,8 @@
  *
  * Bulk calls work in portions of what the main sheaf has, or has room for, at most CLIENT_PORTION: one bracket, one size store a portion.
  * The order is that of single calls (I1): all words named, then the size; all words closed, entries, the size, then the words cleared.  A
- * portion is cleared before its sheaf can change hands.  Others' objects go into the foreign sheaf as they are met.
+ * portion is cleared before its sheaf can change hands.  Others' objects go into the foreign sheaf as they are met;
+ * what lies on another node is freed by itself.
  *
  * A prefilled sheaf is a slot with holder APP; struct slabc_sheaf is the application's, made with malloc.
  */
@@ -131,6 +132,10 @@ close_portion(const struct slabc_cache *k, struct thread_cache *t, struct portio
 		if (!pv[i])
 			continue;
 		word = sheaf_word_at(&k->v, pv[i], &is_inside);
+		if (word && node_is_away(k, t, place_of(k, pv[i]))) {
+			portion->rest[portion->n_rest++] = (struct rest){.p = pv[i]};
+			continue;
+		}
 		if (!(k->is_wordless && word) && !close_one(k, t, portion, pv[i], word))
 			continue;
 		portion->word[portion->n] = word;

@@ -31,7 +31,7 @@ sheaf_open(const struct slabc_cache *k, struct sheaf *s, uint32_t slot)
 	atomic_write(&s->floor, 0);
 	/* Without sheaves every free is slow: it gives back at once. */
 	atomic_write(&s->limit, k->is_single ? 0 : atomic_read(&k->c->slots[slot].capacity));
-	atomic_write_release(&s->busy, k->is_wordless ? SHEAF_WORDLESS : 0);
+	atomic_write_release(&s->busy, k->mark);
 }
 
 int32_t
@@ -146,6 +146,27 @@ sheaf_shut(const struct layout_slot *slot, struct sheaf *s, uint32_t holder)
 	return false;
 }
 
+/* Hands a sheaf that is shut back to slabd. */
+static bool
+give_back(struct slabc_cache *k, uint32_t slot, uint32_t holder)
+{
+	struct layout_slot *slots = k->c->slots;
+
+	if (!barn_take(&slots[slot], holder, LAYOUT_HOLDER_RETURNED))
+		return false;
+	STEP(FLUSH_HANDED);
+	barn_push(&k->shown->returned, slots, slot);
+	count_one(&k->shown->n_flushes);
+	ring(k);
+	return true;
+}
+
+bool
+barn_return(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
+{
+	return sheaf_shut(&k->c->slots[slot], s, holder) && give_back(k, slot, holder);
+}
+
 bool
 barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 {
@@ -168,15 +189,9 @@ barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 		count_one(&shown->n_barn_puts);
 		return true;
 	}
-	if (!barn_take(&slots[slot], holder, LAYOUT_HOLDER_RETURNED))
-		return false;
-	STEP(FLUSH_HANDED);
-	barn_push(&shown->returned, slots, slot);
-	count_one(&shown->n_flushes);
 	if (size > 0)
 		atomic_write(&k->has_flushed, 1);
-	ring(k);
-	return true;
+	return give_back(k, slot, holder);
 }
 
 /* Requests */
@@ -317,6 +332,7 @@ handle_init(struct slabc_cache *k, struct slabc *c, const char *name, const stru
 	k->flags = reply->flags;
 	k->is_single = reply->capacity == 0;
 	k->is_wordless = reply->flags & SLABC_NO_OWNER;
+	k->mark = (k->is_wordless ? SHEAF_WORDLESS : 0) | (c->arena->n_nodes > 1 ? SHEAF_NODED : 0);
 	k->is_late = !k->is_single && !(reply->flags & (SLABC_NO_OWNER | SLABC_RECLAIM));
 	set_knobs(k, k->is_single ? 1 : reply->capacity, reply->max_cached / ((uint64_t)(k->is_single ? 1 : reply->capacity) * reply->object_bytes));
 	k->knobs = atomic_read(&c->caches[id].knobs);

@@ -19,11 +19,6 @@
  */
 #include "client/internal.h"
 
-enum {
-	/* Foreign frees that claim at once after slabd gave no sheaf: it may be stopped, and each question costs the timeout. */
-	FREES_UNASKED = 64,
-};
-
 /* Two rules broken at will: the claim from the word as it is, and tried again like one made in the free. */
 static bool
 claim_wrongly(const struct slabc_cache *k, uint32_t *word, uint32_t recorded)
@@ -141,6 +136,17 @@ hand_over_first(struct settling *g, struct thread_block *tb, uint32_t slot)
 	clear_all(g);
 }
 
+/* Has it objects of other nodes than the thread's?  Then nobody is to allocate from it here. */
+static bool
+has_away(const struct slabc_cache *k, const struct thread_cache *t, struct sheaf *s)
+{
+	uint32_t n = k->mark & SHEAF_NODED ? atomic_read(&s->size) : 0;
+
+	while (n > 0 && !node_is_away(k, t, atomic_read(&s->entry[n - 1])))
+		n--;
+	return n > 0;
+}
+
 void
 foreign_flush(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *t)
 {
@@ -164,7 +170,10 @@ foreign_flush(struct slabc_cache *k, struct thread_block *tb, struct thread_cach
 		return;
 	}
 	settle(&g);
-	barn_put(k, slot, s, thread_holder(tb));
+	if (has_away(k, t, s))
+		barn_return(k, slot, s, thread_holder(tb));
+	else
+		barn_put(k, slot, s, thread_holder(tb));
 }
 
 static void
@@ -186,76 +195,49 @@ foreign_drop(struct slabc_cache *k, struct thread_block *tb, struct thread_cache
 	drop_record(k, tb, t);
 }
 
-/* An empty sheaf for the thread. */
-static int
-get_empty(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *t, int64_t *deadlinep, struct sheaf **sheafp, int32_t *slotp)
-{
-	int r = FOREIGN_E_NONE;
-
-	*slotp = barn_get(k, &k->shown->empty, thread_holder(tb), sheafp);
-	if (*slotp == CLIENT_NO_SLOT && t->n_unasked > 0)
-		t->n_unasked--;
-	else if (*slotp == CLIENT_NO_SLOT)
-		r = thread_find_empty(k, tb, deadlinep, slotp, sheafp);
-	if (r < 0)
-		t->n_unasked = FREES_UNASKED;
-	if (*slotp == CLIENT_NO_SLOT)
-		return FOREIGN_E_NONE;
-	if (atomic_read(&(*sheafp)->size) == 0)
-		return 0;
-	barn_put(k, (uint32_t)*slotp, *sheafp, thread_holder(tb));
-	return FOREIGN_E_NONE;
-}
-
 /* A record with room for what fits a sheaf of that capacity. */
-static int
+static bool
 get_record(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *t, uint32_t capacity, int64_t *deadlinep)
 {
 	struct sheaf *record;
-	int32_t slot;
-	int r;
+	int16_t slot;
 
 	if (t->record && k->c->slots[t->record_slot].capacity >= capacity)
-		return 0;
+		return true;
 	drop_record(k, tb, t);
-	r = get_empty(k, tb, t, deadlinep, &record, &slot);
-	if (r != 0)
-		return r;
+	if (!thread_get_empty(k, tb, deadlinep, &record, &slot))
+		return false;
 	/* For good: nobody pops, pushes or takes it. */
 	atomic_write(&record->busy, SHEAF_BUSY);
 	t->record = record;
 	t->record_slot = slot;
-	return 0;
+	/* Capacities differ while they are tuned: then it may still be too small. */
+	return k->c->slots[slot].capacity >= capacity;
 }
 
-static int
+static bool
 foreign_new(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *t, int64_t *deadlinep)
 {
 	struct layout_slot *slots = k->c->slots;
 	struct sheaf *s;
-	int32_t slot;
-	int r = get_empty(k, tb, t, deadlinep, &s, &slot);
+	int16_t slot;
 
-	if (r == 0) {
-		/* Capacities differ while they are tuned: then this sheaf may be too large for what is to be had. */
-		r = get_record(k, tb, t, slots[slot].capacity, deadlinep);
-		if (r == 0 && slots[t->record_slot].capacity < slots[slot].capacity)
-			r = FOREIGN_E_NONE;
-		if (r != 0)
-			barn_put(k, (uint32_t)slot, s, thread_holder(tb));
+	if (!thread_get_empty(k, tb, deadlinep, &s, &slot))
+		return false;
+	if (!get_record(k, tb, t, slots[slot].capacity, deadlinep)) {
+		barn_put(k, (uint32_t)slot, s, thread_holder(tb));
+		return false;
 	}
-	if (r != 0)
-		return r;
 	atomic_write(&slots[slot].next, (uint32_t)t->record_slot + 1);
 	/* order: SETTLED release - it is empty, and names its record, before it is unsettled */
 	atomic_write_release(&s->busy, SHEAF_UNSETTLED);
 	STEP(FOREIGN_OPENED);
 	t->foreign_slot = slot;
 	atomic_write(&t->foreign, s);
-	return 0;
+	return true;
 }
 
-int
+bool
 foreign_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep)
 {
 	struct thread_cache *t = &tb->cache[k->v.index];
@@ -263,15 +245,15 @@ foreign_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadl
 
 	/* In a handler that interrupted this very sheaf. */
 	if (s && (atomic_read(&s->busy) & SHEAF_BUSY))
-		return FOREIGN_E_NONE;
+		return false;
 	if (s && sheaf_look(s) < 0) {
 		/* Revoked: slabd is about to take it. Who frees need not wait for that. */
 		if (atomic_read(&k->c->slots[t->foreign_slot].holder) == thread_holder(tb))
-			return FOREIGN_E_NONE;
+			return false;
 		atomic_write(&t->foreign, (struct sheaf *)NULL);
 		t->foreign_slot = CLIENT_NO_SLOT;
 	} else if (s && (uint32_t)sheaf_look(s) < atomic_read(&s->limit)) {
-		return 0;
+		return true;
 	} else {
 		foreign_flush(k, tb, t);
 	}

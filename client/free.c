@@ -32,13 +32,28 @@ struct free_target {
 	enum fault fault; /* why it was refused, if by pointer */
 };
 
+/* In an arena of several nodes: where the object lies decides into which sheaf it goes. */
+static bool
+free_noded(struct slabc_cache *k, struct thread_block *tb, void *p, uint32_t **wordp)
+{
+	struct thread_cache *t = &tb->cache[k->v.index];
+	uint64_t place = (uint64_t)((char *)p - k->v.base) >> LAYOUT_PLACE_SHIFT;
+	struct sheaf *s = node_is_away(k, t, (uint32_t)place) ? t->away : tb->main[k->v.index];
+
+	if (!s)
+		return false;
+	return k->is_wordless ? sheaf_push_wordless(&k->v, s, p, k->mark) : sheaf_push_marked(&k->v, s, p, k->mark, wordp);
+}
+
 /* What is not for the main sheaf: first of all what is for the foreign one.  word NULL: not looked for yet. */
 static __attribute__((noinline)) void
-free_foreign(struct slabc_cache *k, void *p, uint32_t *word)
+free_other(struct slabc_cache *k, void *p, uint32_t *word)
 {
 	struct thread_block *tb = tls.block;
 	struct thread_cache *t = tb ? &tb->cache[k->v.index] : NULL;
 
+	if (t && (k->mark & SHEAF_NODED) && free_noded(k, tb, p, &word))
+		return;
 	if (t && t->foreign) {
 		bool is_inside;
 		uint32_t w;
@@ -63,8 +78,8 @@ slabc_free(struct slabc_cache *k, void *p)
 		return;
 	/* Hides that k and p are the same, so that what comes here costs the path above no register. */
 	__asm__("" : FIRST_ARGUMENT(k), "+r"(p));
-	if (!sheaf_push_wordless(&k->v, s, p))
-		free_foreign(k, p, word);
+	if (!sheaf_push_wordless(&k->v, s, p, SHEAF_WORDLESS))
+		free_other(k, p, word);
 }
 
 static uint64_t *
@@ -153,7 +168,7 @@ free_push_first(const struct free_target *f, struct sheaf *s, uint32_t n, uint32
 		atomic_write_release(&s->size, n);
 		r = FREE_E_LOST;
 	}
-	atomic_write_release(&s->busy, 0);
+	sheaf_leave(s);
 	return r;
 }
 
@@ -166,11 +181,10 @@ free_push(struct slabc_cache *k, struct sheaf *s, const struct free_target *f, u
 
 	if (s == &no_sheaf)
 		return FREE_E_FULL;
-	atomic_write(&s->busy, 1);
-	atomic_compiler_barrier();
+	sheaf_enter(s);
 	n = atomic_read(&s->size);
 	if (n >= thread_limit(k, s)) {
-		atomic_write_release(&s->busy, 0);
+		sheaf_leave(s);
 		return FREE_E_FULL;
 	}
 	STEP(CLAIM_READ);
@@ -181,7 +195,7 @@ free_push(struct slabc_cache *k, struct sheaf *s, const struct free_target *f, u
 		atomic_write(f->word, word_with(w, k->v.me, WORD_CLOSING));
 	} else if (!atomic_cas(
 			   f->word, &old, MUTANT(CLAIM_TO_ZERO) && is_foreign ? word_cleared(w) : word_with(w, k->v.me, WORD_CLOSING))) {
-		atomic_write_release(&s->busy, 0);
+		sheaf_leave(s);
 		return FREE_E_LOST;
 	}
 	if (is_foreign)
@@ -194,7 +208,7 @@ free_push(struct slabc_cache *k, struct sheaf *s, const struct free_target *f, u
 	/* order: WORD release - the object is in the sheaf before its word is clear */
 	atomic_write_release(f->word, word_cleared(w));
 	STEP(FREE_CLEARED);
-	atomic_write_release(&s->busy, 0);
+	sheaf_leave(s);
 	if (is_foreign)
 		atomic_add(&k->shown->n_foreign_frees, 1);
 	return 0;
@@ -254,11 +268,32 @@ free_find(struct slabc_cache *k, const void *p, struct free_target *f)
 	return 0;
 }
 
+/* Into the away sheaf, if the object is for it.  FREE_E_FULL: it is not, or none is to be had. */
+static int
+free_away(struct slabc_cache *k, struct thread_block *tb, struct free_target *f, int64_t *deadlinep)
+{
+	struct thread_cache *t = &tb->cache[k->v.index];
+	int r = FREE_E_FULL;
+
+	if (k->is_single || !node_is_away(k, t, f->place))
+		return FREE_E_FULL;
+	for (int tries = 0; tries < 3 && r == FREE_E_FULL; tries++) {
+		if (t->away)
+			r = free_into(k, t->away, f);
+		if (r == FREE_E_FULL && !node_make_room(k, tb, deadlinep))
+			break;
+	}
+	return r;
+}
+
 /* Frees a target that was found. */
 static int
 free_target(struct slabc_cache *k, struct thread_block *tb, struct free_target *f, int64_t *deadlinep)
 {
-	int r;
+	int r = free_away(k, tb, f, deadlinep);
+
+	if (r != FREE_E_FULL)
+		return r;
 
 	while ((r = free_into(k, tb->main[k->v.index], f)) == FREE_E_FULL) {
 		r = thread_make_room(k, tb, deadlinep);
@@ -284,7 +319,7 @@ free_later(struct slabc_cache *k, struct thread_block *tb, const struct free_tar
 			break;
 		if (t->foreign && sheaf_push_foreign(t->foreign, t->record, f->place, f->word, w))
 			return 0;
-		if (foreign_make_room(k, tb, deadlinep) != 0)
+		if (!foreign_make_room(k, tb, deadlinep))
 			break;
 	}
 	return FREE_E_FULL;

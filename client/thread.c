@@ -14,6 +14,15 @@
 #include <string.h>
 #include <time.h>
 
+/* In an arena of several nodes both kinds of sheaf are slow at first. */
+static __attribute__((noinline)) void *
+alloc_noded(struct slabc_cache *k, struct sheaf *s)
+{
+	void *p = k->mark & SHEAF_NODED ? sheaf_take(k, s) : NULL;
+
+	return p ? p : thread_alloc_slow(k);
+}
+
 void *
 slabc_alloc(struct slabc_cache *k)
 {
@@ -22,8 +31,8 @@ slabc_alloc(struct slabc_cache *k)
 
 	if (__builtin_expect(p != NULL, 1))
 		return p;
-	p = sheaf_pop_wordless(&k->v, s);
-	return p ? p : thread_alloc_slow(k);
+	p = sheaf_pop_wordless(&k->v, s, SHEAF_WORDLESS);
+	return p ? p : alloc_noded(k, s);
 }
 
 void *
@@ -261,8 +270,11 @@ thread_alloc_slow(struct slabc_cache *k)
 
 /* Room for frees */
 
-int
-thread_find_empty(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, int32_t *slotp, struct sheaf **sheafp)
+enum { FREES_UNASKED = 64 };
+
+/* An empty sheaf from the barn, or from slabd. 0, *slotp CLIENT_NO_SLOT: another thread was faster. */
+static int
+find_empty(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, int32_t *slotp, struct sheaf **sheafp)
 {
 	int r;
 
@@ -277,11 +289,33 @@ thread_find_empty(struct slabc_cache *k, struct thread_block *tb, int64_t *deadl
 	return r;
 }
 
+bool
+thread_get_empty(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, struct sheaf **sheafp, int16_t *slotp)
+{
+	struct thread_cache *t = &tb->cache[k->v.index];
+	int32_t slot = CLIENT_NO_SLOT;
+
+	if (t->n_unasked > 0) {
+		t->n_unasked--;
+		slot = barn_get(k, &k->shown->empty, thread_holder(tb), sheafp);
+	} else if (find_empty(k, tb, deadlinep, &slot, sheafp) < 0) {
+		t->n_unasked = FREES_UNASKED;
+	}
+	*slotp = (int16_t)slot;
+	if (slot == CLIENT_NO_SLOT)
+		return false;
+	/* The list is a hint. */
+	if (atomic_read(&(*sheafp)->size) == 0)
+		return true;
+	barn_put(k, (uint32_t)slot, *sheafp, thread_holder(tb));
+	return false;
+}
+
 /* An empty sheaf; failing that, one that is not full. */
 static int
 find_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, int32_t *slotp, struct sheaf **sheafp)
 {
-	int r = thread_find_empty(k, tb, deadlinep, slotp, sheafp);
+	int r = find_empty(k, tb, deadlinep, slotp, sheafp);
 
 	/* Where another thread was faster the caller comes again. */
 	if (r == 0)

@@ -11,7 +11,8 @@
  * test for revocation; a thread without a sheaf points at a sentinel with size 0 and limit 0.
  * Every touch of size and entries lies between busy = 1 and busy = 0, so a signal handler, and slabd (after a membarrier), can tell.
  * A sheaf of a cache without owner words has SHEAF_WORDLESS in busy as long as it may be used: so the paths with words, whose first look is at
- * busy, are slow for it, and pay nothing for there being others.
+ * busy, are slow for it, and pay nothing for there being others.  So has one in an arena of several nodes SHEAF_NODED: who frees asks first where
+ * the object lies.
  *
  * A foreign sheaf has SHEAF_UNSETTLED in busy: what was freed here and is another client's, not yet claimed (I1b; tests/model/foreign_sheaf.pml).
  * Beside it lies a record, a slot whose i-th entry is the i-th object's word exactly as it was read at the free; its number + 1 is in the foreign
@@ -31,13 +32,13 @@
 #include "shm/step.h"
 #include "shm/word.h"
 
-enum { SHEAF_BUSY = 1, SHEAF_WORDLESS = 2, SHEAF_UNSETTLED = 4 };
+enum { SHEAF_BUSY = 1, SHEAF_WORDLESS = 2, SHEAF_UNSETTLED = 4, SHEAF_NODED = 8 };
 
 /* In an unsettled sheaf, where a claim was lost: the last place of the largest place space, where no object starts. */
 #define SHEAF_TOMBSTONE 0xffffffffu
 
 struct sheaf {
-	/* SHEAF_BUSY while its owner is at work on it; SHEAF_WORDLESS; SHEAF_UNSETTLED.  W: owner; slabd, of a sheaf it has. R: owner's signal handlers, slabd. */
+	/* SHEAF_BUSY while its owner is at work on it; and the sheaf's mark: 0, or SHEAF_ of the others.  W: owner; slabd, of a sheaf it has. R: owner's signal handlers, slabd. */
 	uint32_t busy;
 	/* Allocation is slow at and below this size.  W: slabd, owner when it takes the sheaf. R: owner. */
 	uint32_t floor;
@@ -120,17 +121,17 @@ sheaf_word_at(const struct sheaf_view *v, const void *p, bool *insidep)
 	return &v->words[x >> 32];
 }
 
-/* Allocates from the thread's main sheaf.  NULL: slow path (empty, revoked, nested, or a top entry whose word is owned). */
+/* Allocates from a sheaf with that mark, the thread's main.  NULL: slow path (empty, revoked, nested, or a top entry whose word is owned). */
 static inline void *
-sheaf_pop(const struct sheaf_view *v, struct sheaf *s)
+sheaf_pop_marked(const struct sheaf_view *v, struct sheaf *s, uint32_t mark)
 {
 	uint32_t place, w, *word;
 	size_t n; /* so wide that it is an index as it is */
 	char *p;
 
-	if (__builtin_expect(atomic_peek(&s->busy) != 0 && !MUTANT(NO_GUARD), 0))
+	if (__builtin_expect(atomic_peek(&s->busy) != mark && !MUTANT(NO_GUARD), 0))
 		return NULL;
-	atomic_write(&s->busy, 1);
+	atomic_write(&s->busy, mark | SHEAF_BUSY);
 	atomic_compiler_barrier();
 	n = atomic_read(&s->size);
 	if (__builtin_expect(n <= atomic_peek(&s->floor), 0))
@@ -150,23 +151,29 @@ sheaf_pop(const struct sheaf_view *v, struct sheaf *s)
 	/* order: SHEAF_SIZE release - the word names the owner before the sheaf lets go */
 	atomic_write_release(&s->size, (uint32_t)n - 1);
 	STEP(ALLOC_SHRUNK);
-	atomic_write_release(&s->busy, 0);
+	atomic_write_release(&s->busy, mark);
 	p = v->base + ((uint64_t)place << LAYOUT_PLACE_SHIFT);
 	/* Spares the caller's test. */
 	if (!p)
 		__builtin_unreachable();
 	return p;
 slow:
-	atomic_write_release(&s->busy, 0);
+	atomic_write_release(&s->busy, mark);
 	return NULL;
 }
 
+static inline void *
+sheaf_pop(const struct sheaf_view *v, struct sheaf *s)
+{
+	return sheaf_pop_marked(v, s, 0);
+}
+
 /*
- * Frees one's own OWNED object into the thread's main sheaf.  false: slow path (full, revoked, nested, SHARED, another's, or no object); *missp is then
+ * Frees one's own OWNED object into a sheaf with that mark, the thread's main.  false: slow path (full, revoked, nested, SHARED, another's, or no object); *missp is then
  * the object's word, if it came so far, else NULL.
  */
 static inline bool
-sheaf_push(const struct sheaf_view *v, struct sheaf *s, void *p, uint32_t **missp)
+sheaf_push_marked(const struct sheaf_view *v, struct sheaf *s, void *p, uint32_t mark, uint32_t **missp)
 {
 	uint64_t off = (uint64_t)((char *)p - v->base);
 	const struct layout_page *page;
@@ -175,9 +182,9 @@ sheaf_push(const struct sheaf_view *v, struct sheaf *s, void *p, uint32_t **miss
 	size_t n;
 
 	*missp = NULL;
-	if (__builtin_expect(atomic_peek(&s->busy) != 0 && !MUTANT(NO_GUARD), 0))
+	if (__builtin_expect(atomic_peek(&s->busy) != mark && !MUTANT(NO_GUARD), 0))
 		return false;
-	atomic_write(&s->busy, 1);
+	atomic_write(&s->busy, mark | SHEAF_BUSY);
 	atomic_compiler_barrier();
 	n = atomic_read(&s->size);
 	if (__builtin_expect(n >= atomic_peek(&s->limit) || off >= v->span, 0))
@@ -204,11 +211,17 @@ sheaf_push(const struct sheaf_view *v, struct sheaf *s, void *p, uint32_t **miss
 	/* order: WORD release - the object is in the sheaf before its word is clear; what the owner wrote is visible to the next one */
 	atomic_write_release(word, t);
 	STEP(FREE_CLEARED);
-	atomic_write_release(&s->busy, 0);
+	atomic_write_release(&s->busy, mark);
 	return true;
 slow:
-	atomic_write_release(&s->busy, 0);
+	atomic_write_release(&s->busy, mark);
 	return false;
+}
+
+static inline bool
+sheaf_push(const struct sheaf_view *v, struct sheaf *s, void *p, uint32_t **missp)
+{
+	return sheaf_push_marked(v, s, p, 0, missp);
 }
 
 /* Does the word name another client that shares the object?  Only such a one may be claimed. */
@@ -251,26 +264,26 @@ sheaf_push_foreign(struct sheaf *s, struct sheaf *record, uint32_t place, const 
 	return true;
 }
 
-/* Pop and push for a cache without owner words; called when busy is SHEAF_WORDLESS, which they look at first. */
+/* Pop and push for a cache without owner words; called when busy may be that mark, SHEAF_WORDLESS or with it SHEAF_NODED, which they look at first. */
 static inline void *
-sheaf_pop_wordless(const struct sheaf_view *v, struct sheaf *s)
+sheaf_pop_wordless(const struct sheaf_view *v, struct sheaf *s, uint32_t mark)
 {
 	uint32_t place;
 	size_t n;
 	char *p;
 
-	if (__builtin_expect(atomic_peek(&s->busy) != SHEAF_WORDLESS, 0))
+	if (__builtin_expect(atomic_peek(&s->busy) != mark, 0))
 		return NULL;
-	atomic_write(&s->busy, SHEAF_WORDLESS | SHEAF_BUSY);
+	atomic_write(&s->busy, mark | SHEAF_BUSY);
 	atomic_compiler_barrier();
 	n = atomic_read(&s->size);
 	if (__builtin_expect(n <= atomic_peek(&s->floor), 0)) {
-		atomic_write_release(&s->busy, SHEAF_WORDLESS);
+		atomic_write_release(&s->busy, mark);
 		return NULL;
 	}
 	place = atomic_read(sheaf_entry(s, n - 1));
 	atomic_write_release(&s->size, (uint32_t)n - 1);
-	atomic_write_release(&s->busy, SHEAF_WORDLESS);
+	atomic_write_release(&s->busy, mark);
 	p = v->base + ((uint64_t)place << LAYOUT_PLACE_SHIFT);
 	if (!p)
 		__builtin_unreachable();
@@ -279,16 +292,16 @@ sheaf_pop_wordless(const struct sheaf_view *v, struct sheaf *s)
 
 /* Anybody's object: nobody can say whose it is, or whether it is free already. */
 static inline bool
-sheaf_push_wordless(const struct sheaf_view *v, struct sheaf *s, void *p)
+sheaf_push_wordless(const struct sheaf_view *v, struct sheaf *s, void *p, uint32_t mark)
 {
 	uint64_t off = (uint64_t)((char *)p - v->base);
 	const struct layout_page *page;
 	uint64_t x;
 	size_t n;
 
-	if (__builtin_expect(atomic_peek(&s->busy) != SHEAF_WORDLESS, 0))
+	if (__builtin_expect(atomic_peek(&s->busy) != mark, 0))
 		return false;
-	atomic_write(&s->busy, SHEAF_WORDLESS | SHEAF_BUSY);
+	atomic_write(&s->busy, mark | SHEAF_BUSY);
 	atomic_compiler_barrier();
 	n = atomic_read(&s->size);
 	if (__builtin_expect(n >= atomic_peek(&s->limit) || off >= v->span, 0))
@@ -300,10 +313,10 @@ sheaf_push_wordless(const struct sheaf_view *v, struct sheaf *s, void *p)
 	atomic_write(sheaf_entry(s, n), (uint32_t)(off >> LAYOUT_PLACE_SHIFT));
 	/* order: SHEAF_SIZE release - the entry lies below the size that covers it */
 	atomic_write_release(&s->size, (uint32_t)n + 1);
-	atomic_write_release(&s->busy, SHEAF_WORDLESS);
+	atomic_write_release(&s->busy, mark);
 	return true;
 slow:
-	atomic_write_release(&s->busy, SHEAF_WORDLESS);
+	atomic_write_release(&s->busy, mark);
 	return false;
 }
 
