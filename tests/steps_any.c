@@ -30,6 +30,7 @@ struct script {
 	void (*before)(struct crew *crew);
 	void (*op)(struct crew *crew);
 	uint32_t n_refs; /* to objects of the survivor's */
+	bool is_far;     /* in an arena of two nodes */
 };
 
 /* Beside the cache's flags. */
@@ -116,6 +117,19 @@ hold_shared(struct crew *crew)
 }
 
 static void
+hold_far(struct crew *crew)
+{
+	void *pv[2 * CAPACITY + 1];
+
+	rig_get_far(crew->k, 2 * CAPACITY + 1, pv);
+	for (int i = 0; i < 2 * CAPACITY + 1; i++)
+		hold(crew, pv[i]);
+	/* Shared from birth or not: one is freed by closing its word. */
+	NEED(slabc_ref_of(crew->c, pv[2]), "%s", slabc_last_error());
+	hold_one(crew);
+}
+
+static void
 free_last(struct crew *crew)
 {
 	slabc_free(crew->k, let_go(crew));
@@ -144,6 +158,17 @@ free_bulk_all(struct crew *crew)
 
 	let_all_go(crew);
 	slabc_free_bulk(crew->k, n, crew->pv);
+}
+
+/* One by one, and in bulk; those of the far node and, the last, one of the near one. */
+static void
+free_far(struct crew *crew)
+{
+	while (crew->n > CAPACITY)
+		free_last(crew);
+	free_bulk_all(crew);
+	hold_one(crew);
+	NEED(slabc_cache_shrink(crew->k) == 0, "%s", slabc_last_error());
 }
 
 static void
@@ -244,20 +269,21 @@ leave(struct crew *crew)
 	slabc_close(crew->c);
 }
 
-static const struct script alloc_script = {"alloc", hold_one, hold_one, 0};
-static const struct script first_alloc_script = {"a first alloc", NULL, hold_one, 0};
-static const struct script free_script = {"free", hold_three, free_last, 0};
-static const struct script bulk_alloc_script = {"bulk alloc", hold_one, alloc_bulk_three, 0};
-static const struct script bulk_free_script = {"bulk free", hold_three, free_bulk_all, 0};
-static const struct script shared_free_script = {"free of a shared object", hold_shared, free_last, 0};
-static const struct script foreign_free_script = {"free of another's object", hold_one, free_ref, 1};
-static const struct script foreign_pointer_script = {"frees of another's objects by pointer", hold_three, free_foreign_all, CAPACITY + 2};
-static const struct script foreign_bulk_script = {"bulk free of another's objects", hold_one, free_foreign_bulk, 2 * CAPACITY + 1};
-static const struct script foreign_twice_script = {"one of another's objects freed twice", hold_one, free_foreign_twice, CAPACITY - 1};
-static const struct script adopt_script = {"adopt", hold_one, adopt, 1};
-static const struct script flow_script = {"ebb and flow", NULL, flow, 0};
-static const struct script prefill_script = {"prefill", NULL, prefill, 0};
-static const struct script close_script = {"close", hold_three, leave, 0};
+static const struct script alloc_script = {"alloc", hold_one, hold_one, 0, false};
+static const struct script first_alloc_script = {"a first alloc", NULL, hold_one, 0, false};
+static const struct script free_script = {"free", hold_three, free_last, 0, false};
+static const struct script bulk_alloc_script = {"bulk alloc", hold_one, alloc_bulk_three, 0, false};
+static const struct script bulk_free_script = {"bulk free", hold_three, free_bulk_all, 0, false};
+static const struct script shared_free_script = {"free of a shared object", hold_shared, free_last, 0, false};
+static const struct script foreign_free_script = {"free of another's object", hold_one, free_ref, 1, false};
+static const struct script foreign_pointer_script = {"frees of another's objects by pointer", hold_three, free_foreign_all, CAPACITY + 2, false};
+static const struct script foreign_bulk_script = {"bulk free of another's objects", hold_one, free_foreign_bulk, 2 * CAPACITY + 1, false};
+static const struct script foreign_twice_script = {"one of another's objects freed twice", hold_one, free_foreign_twice, CAPACITY - 1, false};
+static const struct script far_script = {"frees of what lies on another node", hold_far, free_far, 0, true};
+static const struct script adopt_script = {"adopt", hold_one, adopt, 1, false};
+static const struct script flow_script = {"ebb and flow", NULL, flow, 0, false};
+static const struct script prefill_script = {"prefill", NULL, prefill, 0, false};
+static const struct script close_script = {"close", hold_three, leave, 0, false};
 
 /* The child */
 
@@ -362,7 +388,7 @@ play(const struct script *script, uint32_t flags, const char *kind, uint32_t ins
 	a.stage->script = script;
 	a.stage->flags = flags;
 	a.stage->instant = instant;
-	rig_start(1);
+	(script->is_far ? rig_start_two_nodes : rig_start)(1);
 	c = rig_open(rig.socket);
 	k = open_cache(c, flags);
 	a.stage->n_refs = script->n_refs;
@@ -444,6 +470,12 @@ it_killed_in_late_frees(void)
 	play_all(&foreign_pointer_script);
 	play_all(&foreign_bulk_script);
 	play_all(&foreign_twice_script);
+}
+
+void
+it_killed_in_far_frees(void)
+{
+	play_all(&far_script);
 }
 
 void
@@ -543,7 +575,7 @@ play_signal(const struct script *script, const struct kind *kind, uint32_t insta
 
 	stage.n_held = handler.stage.n_held = stage.n_freed = 0;
 	stage.flags = handler.stage.flags = kind->flags;
-	rig_start(1);
+	(script->is_far ? rig_start_two_nodes : rig_start)(1);
 	crew.c = rig_open(rig.socket);
 	crew.k = open_cache(crew.c, kind->flags);
 	handler.crew = (struct crew){.stage = &handler.stage, .c = crew.c, .k = crew.k};
@@ -642,6 +674,12 @@ it_signal_in_late_frees(void)
 {
 	play_all_signals(&foreign_pointer_script);
 	handler.foreign = 0;
+}
+
+void
+it_signal_in_far_frees(void)
+{
+	play_all_signals(&far_script);
 }
 
 void
