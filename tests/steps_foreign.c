@@ -6,9 +6,7 @@
  * The owner is `b`, who frees is `c`, who adopts or frees too is `d`; those who die are children.
  */
 #include <semaphore.h>
-#include <stdio.h>
-#include <string.h>
-#include <time.h>
+#include <stdlib.h>
 
 #include "server/grant.h"
 #include "server/session.h"
@@ -335,10 +333,13 @@ frees_twice(struct stage *stage)
 }
 
 /* It gets what came back first, and leaves it in a sheaf. */
+static struct slabc_sheaf *bs_sheaf;
+
 static void
 b_takes_a_sheaf(void)
 {
-	NEED(slabc_prefill(bk, RIG_CAPACITY), "%s", slabc_last_error());
+	bs_sheaf = slabc_prefill(bk, RIG_CAPACITY);
+	NEED(bs_sheaf, "%s", slabc_last_error());
 }
 
 static void
@@ -362,6 +363,7 @@ it_settles_after_ordinary_sheaves(void)
 	rig_wait_ended(1);
 	NEED(rig_was_played(), "nobody was reaped");
 	rig_judge("freed by two threads of one that died, and allocated while it was reaped");
+	slabc_return(bk, bs_sheaf);
 	actor_free(&a);
 	end();
 }
@@ -552,6 +554,7 @@ hostile(uint32_t next, uint32_t record_entry, uint32_t place, const char *story)
 	rig_judge_ledger("%s", story);
 	slabc_return(ck, record);
 	slabc_return(ck, small);
+	free(s);
 }
 
 void
