@@ -47,7 +47,7 @@ claim_make(struct session *session, const struct cache *cache, uint32_t *word, u
 	}
 	if (MUTANT(TAKE_UNOWNED) && word_owner(atomic_read(word)) == 0)
 		return true;
-	return is_dead(session) && atomic_cas(word, &claimed, word_cleared(recorded));
+	return (is_dead(session) || MUTANT(LIVE_MINE)) && atomic_cas(word, &claimed, word_cleared(recorded));
 }
 
 void

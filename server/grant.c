@@ -153,7 +153,7 @@ void
 grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 {
 	uint32_t capacity = session->slots[slot].capacity, size;
-	bool is_unsettled = claim_is_unsettled(session, slot);
+	bool is_unsettled = claim_is_unsettled(session, slot) && !MUTANT(ORDINARY_TAKE);
 	struct take t = {
 		.session = session,
 		.cache = arena_cache(session->arena, session->slots[slot].cache),

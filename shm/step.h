@@ -85,6 +85,8 @@
 	X(TAKE_UNOWNED)                                                                                                                    \
 	X(FOREIGN_FIRST)                                                                                                                   \
 	X(AUDIT_COUNTS)                                                                                                                    \
+	X(LIVE_MINE)                                                                                                                       \
+	X(ORDINARY_TAKE)                                                                                                                   \
 	X(NO_GUARD)
 
 #define STEP_ENUM(x) STEP_##x,
