@@ -296,8 +296,8 @@ int thread_settle(struct slabc_cache *k, struct thread_block *tb, int64_t *deadl
 bool thread_drop_top(struct slabc_cache *k, struct sheaf *s);
 
 /*
- * An empty sheaf for the thread, to be used for something else than main.  false: none is to be had now; slabd may be stopped, and is not asked at every
- * free, since each question costs the timeout.
+ * An empty sheaf for the thread, to be used for something else than main.  false: none is to be had now; slabd may be stopped, and is not asked at
+ * every free, since each question costs the timeout.
  */
 bool thread_get_empty(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, struct sheaf **sheafp, int16_t *slotp);
 

@@ -53,7 +53,7 @@ void grant_close(struct session *session, struct cache *cache);
  */
 void grant_shrink(struct arena *arena, struct session *session, struct cache *cache);
 
-/* Empties a slot that is in slabd's hands, or whose client is dead; of an unsettled one it makes the claims. to_barn: whole into the node barn, if there is room. */
+/* Empties a slot that is in slabd's hands, or whose client is dead; an unsettled one by making its claims (claim.h). to_barn: whole into the node barn, if there is room. */
 void grant_take_back(struct session *session, uint32_t slot, bool to_barn);
 
 #endif

@@ -21,8 +21,8 @@ struct walk {
 };
 
 /*
- * What lies in an ordinary sheaf is freed; only then may an unsettled one say of a word that names the dead, CLOSING, that its own claim made it so: until
- * then it may be another thread's, whose sheaf has the object.
+ * What lies in an ordinary sheaf is freed; only then may an unsettled one say of a word that names the dead, CLOSING, that its own claim made it
+ * so: until then it may be another thread's, whose sheaf has the object.
  */
 static void
 drain(struct session *session)

@@ -91,6 +91,14 @@ enum {
 	LAYOUT_HOLDER_THREAD = 16,  /* plus the thread's number: its main or spare, its foreign sheaf, or the record of that */
 };
 
+/* In a sheaf's first word (sheaf.h). */
+enum {
+	LAYOUT_SHEAF_BUSY = 1,
+	LAYOUT_SHEAF_WORDLESS = 2,
+	LAYOUT_SHEAF_UNSETTLED = 4,
+	LAYOUT_SHEAF_NODED = 8,
+};
+
 /* Flags of a cache (as SLABC_RECLAIM and so on; 4 is SLABC_NOWAIT), and knob values that say "really none" where 0 means "by formula". */
 enum {
 	LAYOUT_CACHE_RECLAIM = 1,

@@ -32,7 +32,12 @@
 #include "shm/step.h"
 #include "shm/word.h"
 
-enum { SHEAF_BUSY = 1, SHEAF_WORDLESS = 2, SHEAF_UNSETTLED = 4, SHEAF_NODED = 8 };
+enum {
+	SHEAF_BUSY = LAYOUT_SHEAF_BUSY,
+	SHEAF_WORDLESS = LAYOUT_SHEAF_WORDLESS,
+	SHEAF_UNSETTLED = LAYOUT_SHEAF_UNSETTLED,
+	SHEAF_NODED = LAYOUT_SHEAF_NODED,
+};
 
 /* In an unsettled sheaf, where a claim was lost: the last place of the largest place space, where no object starts. */
 #define SHEAF_TOMBSTONE 0xffffffffu

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frees of others' objects by pointer, which take effect later (design.md, I1b): what becomes of them when who freed ends in any way, when its owner does,
- * when others free or adopt the object in between, when the cache is tuned or destroyed.
+ * Frees of others' objects by pointer, which take effect later (design.md, I1b): what becomes of them when who freed ends in any way, when its
+ * owner does, when others free or adopt the object in between, when the cache is tuned or destroyed.
  */
 #include <errno.h>
 #include <pthread.h>
