@@ -43,6 +43,7 @@ SERVER_SRC = \
 	server/audit.c \
 	server/bitset.c \
 	server/cache.c \
+	server/claim.c \
 	server/config.c \
 	server/conn.c \
 	server/ephemeral.c \
@@ -79,9 +80,11 @@ CLIENT_SRC = \
 	client/block.c \
 	client/bulk.c \
 	client/cache.c \
+	client/foreign.c \
 	client/free.c \
 	client/inline.c \
 	client/mapping.c \
+	client/node.c \
 	client/orphan.c \
 	client/ref.c \
 	client/root.c \

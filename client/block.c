@@ -20,6 +20,16 @@ __thread struct thread_local_state tls __attribute__((tls_model("initial-exec"))
 struct sheaf no_sheaf __attribute__((aligned(64)));
 struct sheaf *const no_sheaves[CLIENT_MAX_HANDLES] = {[0 ... CLIENT_MAX_HANDLES - 1] = &no_sheaf};
 
+const struct thread_cache thread_cache_none = {
+	.main_slot = CLIENT_NO_SLOT,
+	.spare_slot = CLIENT_NO_SLOT,
+	.foreign_slot = CLIENT_NO_SLOT,
+	.record_slot = CLIENT_NO_SLOT,
+	.away_slot = CLIENT_NO_SLOT,
+	.home_os_node = UINT16_MAX,
+	.n_home = UINT32_MAX,
+};
+
 struct thread_block *library_threads;
 static uint64_t numbers_used[CLIENT_MAX_THREADS / 64]; /* library_lock */
 static pthread_key_t exit_key;
@@ -116,11 +126,14 @@ thread_get(struct slabc_cache *k, struct thread_block **tbp)
 		pthread_mutex_lock(&library_lock);
 		if (!block_has_session(tb, k->c))
 			atomic_add(&k->c->session->n_threads, 1);
-		tb->cache[i] = (struct thread_cache){.k = k, .main_slot = CLIENT_NO_SLOT, .spare_slot = CLIENT_NO_SLOT};
+		tb->cache[i] = thread_cache_none;
+		tb->cache[i].k = k;
 		if (tb->n_caches <= i)
 			tb->n_caches = i + 1;
 		pthread_mutex_unlock(&library_lock);
 	}
+	if (k->mark & SHEAF_NODED)
+		node_learn(k, &tb->cache[i]);
 	*tbp = tb;
 	return 0;
 }
@@ -134,14 +147,12 @@ thread_drop(struct thread_block *tb, uint32_t i, bool is_forgotten)
 	if (!had.k)
 		return;
 	atomic_write(&tb->main[i], &no_sheaf);
-	*t = (struct thread_cache){.main_slot = CLIENT_NO_SLOT, .spare_slot = CLIENT_NO_SLOT};
-	for (uint32_t j = 0; j < CLIENT_MAX_DEFERRED; j++) {
-		struct slabc_cache *k = had.k;
-
-		atomic_cas(&tb->deferred[j].k, &k, (struct slabc_cache *)NULL);
-	}
+	*t = thread_cache_none;
+	/* Also of what is forgotten: the program is told of lost claims. */
+	foreign_drop(had.k, tb, &had);
 	if (is_forgotten)
 		return;
+	node_drop(had.k, tb, &had);
 	if (had.main_slot != CLIENT_NO_SLOT)
 		barn_put(had.k, (uint32_t)had.main_slot, s, thread_holder(tb));
 	if (had.spare_slot != CLIENT_NO_SLOT)
@@ -205,6 +216,18 @@ thread_defer(struct thread_block *tb, struct slabc_cache *k, void *p)
 	/* order: DEFERRED release - p is there before k shows the entry */
 	atomic_write_release(&tb->deferred[n].k, k);
 	return true;
+}
+
+void
+thread_forget_deferred(struct slabc_cache *k)
+{
+	for (struct thread_block *tb = library_threads; tb; tb = tb->next) {
+		for (uint32_t i = 0; i < CLIENT_MAX_DEFERRED; i++) {
+			struct slabc_cache *old = k;
+
+			atomic_cas(&tb->deferred[i].k, &old, (struct slabc_cache *)NULL);
+		}
+	}
 }
 
 void

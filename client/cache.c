@@ -31,7 +31,7 @@ sheaf_open(const struct slabc_cache *k, struct sheaf *s, uint32_t slot)
 	atomic_write(&s->floor, 0);
 	/* Without sheaves every free is slow: it gives back at once. */
 	atomic_write(&s->limit, k->is_single ? 0 : atomic_read(&k->c->slots[slot].capacity));
-	atomic_write_release(&s->busy, k->is_wordless ? SHEAF_WORDLESS : 0);
+	atomic_write_release(&s->busy, k->mark);
 }
 
 int32_t
@@ -166,6 +166,27 @@ sheaf_shut(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holde
 	return false;
 }
 
+/* Hands a sheaf that is shut back to slabd. */
+static bool
+give_back(struct slabc_cache *k, uint32_t slot, uint32_t holder)
+{
+	struct layout_slot *slots = k->c->slots;
+
+	if (!barn_take(&slots[slot], holder, LAYOUT_HOLDER_RETURNED))
+		return false;
+	STEP(FLUSH_HANDED);
+	barn_push(&k->shown->returned, slots, slot);
+	count_one(&k->shown->n_flushes);
+	ring(k);
+	return true;
+}
+
+bool
+barn_return(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
+{
+	return sheaf_shut(k, slot, s, holder) && give_back(k, slot, holder);
+}
+
 bool
 barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 {
@@ -188,15 +209,9 @@ barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 		count_one(&shown->n_barn_puts);
 		return true;
 	}
-	if (!barn_take(&slots[slot], holder, LAYOUT_HOLDER_RETURNED))
-		return false;
-	STEP(FLUSH_HANDED);
-	barn_push(&shown->returned, slots, slot);
-	count_one(&shown->n_flushes);
 	if (size > 0)
 		atomic_write(&k->has_flushed, 1);
-	ring(k);
-	return true;
+	return give_back(k, slot, holder);
 }
 
 /* Requests */
@@ -340,6 +355,7 @@ take_index(uint32_t *indexp)
 void
 handle_free(struct slabc_cache *k)
 {
+	thread_forget_deferred(k);
 	indexes_used[k->v.index / 64] &= ~(UINT64_C(1) << (k->v.index % 64));
 	free(k);
 }
@@ -369,6 +385,8 @@ handle_init(struct slabc_cache *k, struct slabc *c, const char *name, const stru
 	k->flags = reply->flags;
 	k->is_single = reply->capacity == 0;
 	k->is_wordless = reply->flags & SLABC_NO_OWNER;
+	k->mark = (k->is_wordless ? SHEAF_WORDLESS : 0) | (c->arena->n_nodes > 1 ? SHEAF_NODED : 0);
+	k->is_late = !k->is_single && !(reply->flags & (SLABC_NO_OWNER | SLABC_RECLAIM));
 	set_knobs(k, k->is_single ? 1 : reply->capacity, reply->max_cached / ((uint64_t)(k->is_single ? 1 : reply->capacity) * reply->object_bytes));
 	k->knobs = atomic_read(&c->caches[id].knobs);
 	k->keep = default_keep(k);
@@ -600,6 +618,16 @@ cache_drop_idle(struct slabc_cache *k, bool is_all_threads)
 }
 
 void
+cache_settle(struct slabc_cache *k)
+{
+	pthread_mutex_lock(&library_lock);
+	for (struct thread_block *tb = library_threads; tb; tb = tb->next)
+		if (tb->cache[k->v.index].k == k)
+			foreign_flush(k, tb, &tb->cache[k->v.index]);
+	pthread_mutex_unlock(&library_lock);
+}
+
+void
 cache_bury(struct slabc *c, uint32_t id)
 {
 	struct slabc_cache *k;
@@ -615,6 +643,7 @@ cache_bury(struct slabc *c, uint32_t id)
 	while ((k = c->handles[id])) {
 		c->handles[id] = k->next;
 		atomic_write(&k->is_destroyed, 1);
+		thread_forget_deferred(k);
 		k->next = c->destroyed;
 		c->destroyed = k;
 		/* The session's own. */

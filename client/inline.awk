@@ -106,10 +106,14 @@ $0 == "@SOURCE@" {
 	take_line("shm/layout.h", "\tLAYOUT_PAGE_SHIFT = ")
 	take_line("shm/layout.h", "\tLAYOUT_PAGE_BYTES = ")
 	take_line("shm/layout.h", "\tLAYOUT_PLACE_SHIFT = ")
+	take_line("shm/layout.h", "\tLAYOUT_SHEAF_BUSY = ")
+	take_line("shm/layout.h", "\tLAYOUT_SHEAF_WORDLESS = ")
+	take_line("shm/layout.h", "\tLAYOUT_SHEAF_UNSETTLED = ")
+	take_line("shm/layout.h", "\tLAYOUT_SHEAF_NODED = ")
 	print "};\n"
 	take_struct("shm/layout.h", "layout_page")
 	print ""
-	take_line("shm/word.h", "#define WORD_LOW_MASK ")
+	take("shm/word.h")
 	take("shm/sheaf.h")
 	next
 }

@@ -123,6 +123,9 @@ SLABC_API void *slabc_zalloc(struct slabc_cache *k);
 
 /*
  * Frees an object of k; NULL is ignored; errno is kept.  An object of another client must be shared (slabc_ref_of) and, in a SLABC_RECLAIM cache, adopted first.
+ * The free of another client's object takes effect later: after at most one sheaf of further ones by this thread, at its exit, at slabc_cache_shrink(), _close(),
+ * _destroy() and slabc_close(), or when this process dies.  Until then its references still resolve, in this thread too, and who adopts it by one keeps it: the
+ * free is then a double free, counted and reported late.  slabc_free_ref() takes effect at once.
  * EINVAL in errno, the object left alone, counted and reported: freed twice, no object of k, inside an object, another client's unshared object.
  */
 SLABC_API void slabc_free(struct slabc_cache *k, void *p);

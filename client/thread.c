@@ -13,12 +13,21 @@
 
 #include <string.h>
 
+/* In an arena of several nodes both kinds of sheaf are slow at first. */
+static __attribute__((noinline)) void *
+alloc_noded(struct slabc_cache *k, struct sheaf *s)
+{
+	void *p = k->mark & SHEAF_NODED ? sheaf_take(k, s) : NULL;
+
+	return p ? p : thread_alloc_slow(k);
+}
+
 void *
 slabc_alloc(struct slabc_cache *k)
 {
 	void *p = sheaf_alloc(&k->v, tls.main[k->v.index]);
 
-	return __builtin_expect(p != NULL, 1) ? p : thread_alloc_slow(k);
+	return __builtin_expect(p != NULL, 1) ? p : alloc_noded(k, tls.main[k->v.index]);
 }
 
 void *
@@ -280,9 +289,11 @@ thread_alloc_slow(struct slabc_cache *k)
 
 /* Room for frees */
 
-/* An empty sheaf from the barn, or from slabd; failing that, one that is not full. */
+enum { FREES_UNASKED = 64 };
+
+/* An empty sheaf from the barn, or from slabd. 0, *slotp CLIENT_NO_SLOT: another thread was faster. */
 static int
-find_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, int32_t *slotp, struct sheaf **sheafp)
+find_empty(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, int32_t *slotp, struct sheaf **sheafp)
 {
 	int r;
 
@@ -292,11 +303,42 @@ find_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, in
 	r = check_deadline(k, deadlinep);
 	if (r == 0)
 		r = cache_lend(k, session_deadline(k->c, deadlinep));
-	if (r == 0) {
-		/* Another thread may be faster: the caller comes again. */
+	if (r == 0)
 		*slotp = barn_get(k, &k->shown->empty, thread_holder(tb), sheafp);
-		return 0;
+	return r;
+}
+
+bool
+thread_get_empty(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, struct sheaf **sheafp, int16_t *slotp)
+{
+	struct thread_cache *t = &tb->cache[k->v.index];
+	int32_t slot = CLIENT_NO_SLOT;
+
+	if (t->n_unasked > 0) {
+		t->n_unasked--;
+		slot = barn_get(k, &k->shown->empty, thread_holder(tb), sheafp);
+	} else if (find_empty(k, tb, deadlinep, &slot, sheafp) < 0) {
+		t->n_unasked = FREES_UNASKED;
 	}
+	*slotp = (int16_t)slot;
+	if (slot == CLIENT_NO_SLOT)
+		return false;
+	/* The list is a hint. */
+	if (atomic_read(&(*sheafp)->size) == 0)
+		return true;
+	barn_put(k, (uint32_t)slot, *sheafp, thread_holder(tb));
+	return false;
+}
+
+/* An empty sheaf; failing that, one that is not full. */
+static int
+find_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, int32_t *slotp, struct sheaf **sheafp)
+{
+	int r = find_empty(k, tb, deadlinep, slotp, sheafp);
+
+	/* Where another thread was faster the caller comes again. */
+	if (r == 0)
+		return 0;
 	*slotp = barn_get(k, &k->shown->full, thread_holder(tb), sheafp);
 	if (*slotp != CLIENT_NO_SLOT && has_room(k, *sheafp))
 		return 0;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/claim.h"
 #include "server/quota.h"
 #include "server/recall.h"
 #include "server/stash.h"
@@ -25,6 +26,7 @@ struct take {
 	struct session *session;
 	struct cache *cache;
 	struct sheaf *sheaf;
+	const struct sheaf *record; /* of an unsettled sheaf: words as read at the frees */
 	struct node *node; /* whose lock is held */
 	struct node_sheaf *barn;
 	struct node *barn_node;
@@ -114,6 +116,24 @@ take_entry(struct take *t, uint32_t n)
 		session_fault(t->session, "a sheaf entry that is not its to give back");
 }
 
+/* Of an unsettled sheaf. */
+static void
+take_unsettled(struct take *t, uint32_t n)
+{
+	uint32_t place = atomic_read(&t->sheaf->entry[n]), recorded = atomic_read(&t->record->entry[n]);
+	struct arena *arena = t->session->arena;
+	struct slab_object o;
+	bool is_won = take_lock(t, place, &o) && claim_make(t->session, t->cache, &arena->words[o.word], recorded);
+
+	STEP(TAKE_CLEARED);
+	atomic_write(&t->sheaf->size, n);
+	STEP(TAKE_REMOVED);
+	if (is_won && slab_get(arena, o.word) == SLAB_OUT)
+		take_mark(t, place, &o);
+	else
+		claim_lost(t->session, t->cache);
+}
+
 #ifdef SLAB_STEPS
 /* The mutant CHECK_THEN_MARK: all entries checked, then all marked. */
 static void
@@ -138,6 +158,7 @@ void
 grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 {
 	uint32_t capacity = session->slots[slot].capacity, size;
+	bool is_unsettled = claim_is_unsettled(session, slot) && !MUTANT(ORDINARY_TAKE);
 	struct take t = {
 		.session = session,
 		.cache = arena_cache(session->arena, session->slots[slot].cache),
@@ -152,6 +173,14 @@ grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 			size = capacity;
 	}
 	STEP(TAKE_SIZED);
+	/* Nothing unsettled is lost with it: its objects are named by whoever has them. */
+	if (is_unsettled && size > 0 && !(t.record = claim_record(session, t.cache, slot, size))) {
+		session_fault(session, "a foreign sheaf without a record");
+		atomic_write(&t.sheaf->size, 0);
+		size = 0;
+	}
+	if (is_unsettled && size == 0)
+		atomic_write(&t.sheaf->busy, 0);
 	if (size == 0)
 		return;
 	t.node = &t.cache->nodes[0];
@@ -174,8 +203,13 @@ grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 		size = 0;
 	}
 #endif
-	while (size > 0)
+	while (size > 0 && !is_unsettled)
 		take_entry(&t, --size);
+	while (size > 0)
+		take_unsettled(&t, --size);
+	/* An ordinary slot again, whoever has it next; not before it is empty. */
+	if (is_unsettled)
+		atomic_write(&t.sheaf->busy, 0);
 	if (t.barn && t.barn->size) {
 		if (t.node != t.barn_node) {
 			node_unlock(t.node);

@@ -6,6 +6,8 @@
  *   take-back  size and entry read once; entry accepted if its place is an object of the cache and its word is unowned or names the sheaf's own
  *              client; word cleared, THEN entry out of the sheaf, THEN, in the same hold of list_lock, OUT checked and FREE or BARN marked.
  *
+ *   unsettled  entry and recorded word read once; claimed for the client (claim.h), which clears the word, then as above.
+ *
  * So a slabd killed anywhere leaves at worst an object that is OUT, unowned and in no sheaf.
  * All calls: the caller holds sessions_lock for reading and the session's work.
  */
@@ -49,7 +51,7 @@ void grant_close(struct session *session, struct cache *cache);
 /* Takes what lies in the client's process barn and what it has given back, down to the slabs. */
 void grant_call_in(struct session *session, struct cache *cache);
 
-/* Empties a slot that is in slabd's hands, or whose client is dead. to_barn: whole into the node barn, if there is room. */
+/* Empties a slot that is in slabd's hands, or whose client is dead; an unsettled one by making its claims (claim.h). to_barn: whole into the node barn, if there is room. */
 void grant_take_back(struct session *session, uint32_t slot, bool to_barn);
 
 #endif

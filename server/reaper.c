@@ -8,6 +8,7 @@
  */
 #include "server/reaper.h"
 
+#include "server/claim.h"
 #include "server/grant.h"
 #include "server/log.h"
 #include "server/stash.h"
@@ -37,9 +38,17 @@ mark(struct session *first)
 	}
 }
 
+/*
+ * What lies in an ordinary sheaf is freed; only then may an unsettled one say of a word that names the dead, CLOSING, that its own claim made it
+ * so: until then it may be another thread's, whose sheaf has the object.
+ */
 static void
 drain(struct session *session)
 {
+	for (uint32_t slot = 0; slot < session->n_slots; slot++)
+		if (session->slots[slot].cache && claim_is_unsettled(session, slot) == MUTANT(FOREIGN_FIRST))
+			grant_take_back(session, slot, true);
+	STEP(REAP_ORDINARY);
 	for (uint32_t slot = 0; slot < session->n_slots; slot++)
 		if (session->slots[slot].cache)
 			grant_take_back(session, slot, true);

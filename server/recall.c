@@ -23,6 +23,8 @@ enum {
 	MAX_AGAIN =
 		4, /* passes over what stayed busy: a thread was preempted, or is stopped, in the midst; a loop is at work on the session */
 	PAUSE_NS = 200000,
+	/* In busy, of whom a sheaf is and what for; with any other bit it is let be. */
+	MARKS = SHEAF_WORDLESS | SHEAF_UNSETTLED | SHEAF_NODED,
 };
 
 /* Of recall_relieve(); the stages after the last are those that try it again. */
@@ -78,7 +80,7 @@ is_busy(const struct sheaf *sheaf)
 {
 	for (unsigned i = 0; i < LOOKS; i++)
 		/* order: BUSY acquire - pairs with sheaf_leave(): what the owner did is visible, sheaf_open()'s floor too */
-		if ((atomic_read_acquire(&sheaf->busy) & ~(uint32_t)SHEAF_WORDLESS) == 0)
+		if ((atomic_read_acquire(&sheaf->busy) & ~(uint32_t)MARKS) == 0)
 			return false;
 	return !MUTANT(IGNORE_BUSY);
 }
@@ -150,7 +152,7 @@ is_wanted(const struct pass *pass, const struct session *session, uint32_t slot)
 
 	return cache && own->is_lent && (!pass->cache || cache == pass->cache) && !cache->is_sheafless &&
 	       (!pass->is_decay || own->n_same >= RECALL_TICKS) && atomic_read(&sheaf->size) > 0 &&
-	       (atomic_read(&sheaf->busy) & ~(uint32_t)(SHEAF_BUSY | SHEAF_WORDLESS)) == 0;
+	       (atomic_read(&sheaf->busy) & ~(uint32_t)(SHEAF_BUSY | MARKS)) == 0;
 }
 
 static void
@@ -303,7 +305,7 @@ sign_of(const struct session *session, uint32_t slot)
 	struct slab_object o;
 
 	if (!cache || holder < LAYOUT_HOLDER_THREAD || cache->flags & LAYOUT_CACHE_NO_OWNER || size == 0 || size > own->capacity ||
-		atomic_read(&sheaf->busy) != 0)
+		(atomic_read(&sheaf->busy) & ~(uint32_t)MARKS) != 0)
 		return 0;
 	place = atomic_read(&sheaf->entry[size - 1]);
 	if (!slab_find(arena, cache, place, &o))

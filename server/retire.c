@@ -131,6 +131,7 @@ take_from(struct session *session, struct cache *cache)
 		if (session->slots[slot].cache != cache->id)
 			continue;
 		atomic_write(&session_sheaf(session, slot)->size, 0);
+		atomic_write(&session_sheaf(session, slot)->busy, 0);
 		barn_hand(&session_slots(session)[slot], LAYOUT_HOLDER_SLABD);
 		session_slot_put(session, slot);
 	}

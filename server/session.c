@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "server/claim.h"
 #include "server/clock.h"
 #include "server/log.h"
 #include "server/stash.h"
@@ -451,7 +452,8 @@ session_slot_put(struct session *session, uint32_t slot)
 uint32_t
 session_slot_entries(const struct session *session, uint32_t slot)
 {
-	uint32_t size = atomic_read(&session_sheaf(session, slot)->size);
+	/* Those of an unsettled one are still others' objects. */
+	uint32_t size = claim_is_unsettled(session, slot) ? 0 : atomic_read(&session_sheaf(session, slot)->size);
 	uint32_t capacity = atomic_read(&session->slots[slot].capacity);
 
 	return size < capacity ? size : capacity;

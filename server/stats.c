@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "server/cache.h"
+#include "server/claim.h"
 #include "server/clock.h"
 #include "server/orphan.h"
 #include "server/session.h"

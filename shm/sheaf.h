@@ -13,7 +13,12 @@
  * (LAYOUT_HOLDER_RECALLED), since an owner that stopped between the two would else go by the size from before (tests/model/recall.pml).
  * Every touch of size and entries lies between busy = 1 and busy = 0, so a signal handler, and slabd (after a membarrier), can tell.
  * A sheaf of a cache without owner words has SHEAF_WORDLESS in busy as long as it may be used: so the paths with words, whose first look is at
- * busy, are slow for it, and pay nothing for there being others.
+ * busy, are slow for it, and pay nothing for there being others.  So has one in an arena of several nodes SHEAF_NODED: who frees asks first where
+ * the object lies.
+ *
+ * A foreign sheaf has SHEAF_UNSETTLED in busy: what was freed here and is another client's, not yet claimed (I1b; tests/model/foreign_sheaf.pml).
+ * Beside it lies a record, a slot whose i-th entry is the i-th object's word exactly as it was read at the free; its number + 1 is in the foreign
+ * slot's layout_slot.next, and its size is always 0.  While SHEAF_UNSETTLED is set, an entry is no place of its object, only the wish to claim it.
  *
  * I1 (design.md, section 5; tests/model/alloc_free_kill.pml), in the order of the stores:
  *   allocation  word names the owner, THEN size shrinks.   free  (SHARED: word CLOSING, THEN) entry, size grows, THEN word is cleared.
@@ -29,11 +34,19 @@
 #include "shm/step.h"
 #include "shm/word.h"
 
-enum { SHEAF_BUSY = 1, SHEAF_WORDLESS = 2 };
+enum {
+	SHEAF_BUSY = LAYOUT_SHEAF_BUSY,
+	SHEAF_WORDLESS = LAYOUT_SHEAF_WORDLESS,
+	SHEAF_UNSETTLED = LAYOUT_SHEAF_UNSETTLED,
+	SHEAF_NODED = LAYOUT_SHEAF_NODED,
+};
 #define SHEAF_REVOKED UINT32_MAX /* floor */
 
+/* In an unsettled sheaf, where a claim was lost: the last place of the largest place space, where no object starts. */
+#define SHEAF_TOMBSTONE 0xffffffffu
+
 struct sheaf {
-	/* SHEAF_BUSY while its owner is at work on it; SHEAF_WORDLESS.  W: owner. R: owner's signal handlers, slabd. */
+	/* SHEAF_BUSY while its owner is at work on it; and the sheaf's mark: 0, or SHEAF_ of the others.  W: owner; slabd, of a sheaf it has. R: owner's signal handlers, slabd. */
 	uint32_t busy;
 	/* Allocation is slow at and below this size.  W: slabd, owner when it takes the sheaf. R: owner. */
 	uint32_t floor;
@@ -133,18 +146,18 @@ sheaf_word_at(const struct sheaf_view *v, const void *p, bool *insidep)
 	return &v->words[x >> 32];
 }
 
-/* Allocates from the thread's main sheaf.  NULL: slow path (empty, revoked, nested, or a top entry whose word is owned). */
+/* Allocates from a sheaf with that mark, the thread's main.  NULL: slow path (empty, revoked, nested, or a top entry whose word is owned). */
 static inline void *
-sheaf_pop(const struct sheaf_view *v, struct sheaf *s)
+sheaf_pop_marked(const struct sheaf_view *v, struct sheaf *s, uint32_t mark)
 {
 	uint64_t n, i, place; /* so wide that they are indexes as they are */
 	uint32_t w, *words;
 	char *p;
 
-	if (__builtin_expect(atomic_peek(&s->busy) != 0 && !MUTANT(NO_GUARD), 0))
+	if (__builtin_expect(atomic_peek(&s->busy) != mark && !MUTANT(NO_GUARD), 0))
 		return NULL;
 	if (!MUTANT(LOOK_FIRST))
-		atomic_write(&s->busy, 1);
+		atomic_write(&s->busy, mark | SHEAF_BUSY);
 	atomic_compiler_barrier();
 	n = atomic_peek(&s->size);
 	if (__builtin_expect(n <= atomic_peek(&s->floor), 0))
@@ -161,7 +174,7 @@ sheaf_pop(const struct sheaf_view *v, struct sheaf *s)
 	SHEAF_HIDE(i);
 	STEP(ALLOC_ENTERED);
 	if (MUTANT(LOOK_FIRST))
-		atomic_write(&s->busy, 1);
+		atomic_write(&s->busy, mark | SHEAF_BUSY);
 	if (MUTANT(SHRINK_FIRST)) {
 		atomic_write(&s->size, (uint32_t)n);
 		STEP(ALLOC_NAMED);
@@ -171,28 +184,39 @@ sheaf_pop(const struct sheaf_view *v, struct sheaf *s)
 	/* order: SHEAF_SIZE release - the word names the owner before the sheaf lets go */
 	atomic_write_release(&s->size, (uint32_t)n);
 	STEP(ALLOC_SHRUNK);
-	atomic_write_release(&s->busy, 0);
+	atomic_write_release(&s->busy, mark);
 	p = v->base + (place << LAYOUT_PLACE_SHIFT);
 	/* Spares the caller's test. */
 	if (!p)
 		__builtin_unreachable();
 	return p;
 slow:
-	atomic_write_release(&s->busy, 0);
+	atomic_write_release(&s->busy, mark);
 	return NULL;
 }
 
-/* Frees one's own OWNED object, at sheaf_offset(), into the thread's main sheaf.  false: slow path (full, revoked, nested, SHARED, another's, or no object). */
+static inline void *
+sheaf_pop(const struct sheaf_view *v, struct sheaf *s)
+{
+	return sheaf_pop_marked(v, s, 0);
+}
+
+/*
+ * Frees one's own OWNED object, at sheaf_offset(), into a sheaf with that mark, the thread's main.  false: slow path (full, revoked, nested, SHARED, another's, or no object); *missp is then
+ * the object's word, if it came so far, else NULL.
+ */
 static inline bool
-sheaf_push(const struct sheaf_view *v, struct sheaf *s, uint64_t off)
+sheaf_push_marked(const struct sheaf_view *v, struct sheaf *s, uint64_t off, uint32_t mark, uint32_t **missp)
 {
 	const struct layout_page *page;
 	uint64_t n, x;
 	uint32_t t, *words;
 
-	if (__builtin_expect(atomic_peek(&s->busy) != 0 && !MUTANT(NO_GUARD), 0))
+	if (__builtin_expect(atomic_peek(&s->busy) != mark && !MUTANT(NO_GUARD), 0)) {
+		*missp = NULL;
 		return false;
-	atomic_write(&s->busy, 1);
+	}
+	atomic_write(&s->busy, mark | SHEAF_BUSY);
 	atomic_compiler_barrier();
 	n = atomic_peek(&s->size);
 	SHEAF_HIDE(n);
@@ -206,8 +230,12 @@ sheaf_push(const struct sheaf_view *v, struct sheaf *s, uint64_t off)
 	x >>= 32;
 	STEP(FREE_ENTERED);
 	t = atomic_peek(&words[x]) - v->me;
-	if (__builtin_expect((t & WORD_LOW_MASK) != 0, 0))
-		goto slow;
+	if (__builtin_expect((t & WORD_LOW_MASK) != 0, 0)) {
+		atomic_write_release(&s->busy, mark);
+		SHEAF_HIDE(x);
+		*missp = &words[x];
+		return false;
+	}
 	SHEAF_HIDE(x);
 	if (MUTANT(CLEAR_FIRST)) {
 		atomic_write(&words[x], t);
@@ -217,39 +245,86 @@ sheaf_push(const struct sheaf_view *v, struct sheaf *s, uint64_t off)
 	/* order: SHEAF_SIZE release - the entry lies below the size that covers it */
 	atomic_write_release(&s->size, (uint32_t)n + 1);
 	if (MUTANT(CLEAR_AFTER_LEAVE))
-		atomic_write_release(&s->busy, 0);
+		atomic_write_release(&s->busy, mark);
 	STEP(FREE_GROWN);
 	/* order: WORD release - the object is in the sheaf before its word is clear; what the owner wrote is visible to the next one */
 	atomic_write_release(&words[x], t);
 	STEP(FREE_CLEARED);
-	atomic_write_release(&s->busy, 0);
+	atomic_write_release(&s->busy, mark);
 	return true;
 slow:
-	atomic_write_release(&s->busy, 0);
+	atomic_write_release(&s->busy, mark);
+	*missp = NULL;
 	return false;
 }
 
-/* The same two for a cache without owner words; called when busy is SHEAF_WORDLESS, which they look at first. */
+static inline bool
+sheaf_push(const struct sheaf_view *v, struct sheaf *s, uint64_t off, uint32_t **missp)
+{
+	return sheaf_push_marked(v, s, off, 0, missp);
+}
+
+/* Does the word name another client that shares the object?  Only such a one may be claimed. */
+static inline bool
+sheaf_is_foreign(const struct sheaf_view *v, uint32_t w)
+{
+	return word_state(w) == WORD_SHARED && word_owner(w) != 0 && word_owner(w) != v->me;
+}
+
+/*
+ * Puts another client's object into the thread's foreign sheaf, to be claimed later from exactly w.  No locked instruction: the line of the word
+ * is only asked for.  false: slow path (full, revoked, nested); nothing has changed.
+ */
+static inline bool
+sheaf_push_foreign(struct sheaf *s, struct sheaf *record, uint32_t place, const uint32_t *word, uint32_t w)
+{
+	size_t n;
+
+	if (__builtin_expect(atomic_peek(&s->busy) != SHEAF_UNSETTLED, 0))
+		return false;
+	atomic_write(&s->busy, SHEAF_UNSETTLED | SHEAF_BUSY);
+	atomic_compiler_barrier();
+	n = atomic_read(&s->size);
+	if (__builtin_expect(n >= atomic_peek(&s->limit), 0)) {
+		atomic_write_release(&s->busy, SHEAF_UNSETTLED);
+		return false;
+	}
+	atomic_prefetch_write(word);
+	if (MUTANT(SIZE_FIRST)) {
+		atomic_write(&s->size, (uint32_t)n + 1);
+		STEP(FOREIGN_RECORDED);
+	}
+	atomic_write(sheaf_entry(record, n), w);
+	atomic_write(sheaf_entry(s, n), place);
+	STEP(FOREIGN_RECORDED);
+	/* order: SHEAF_SIZE release - entry and recorded word lie below the size that covers them */
+	atomic_write_release(&s->size, (uint32_t)n + 1);
+	STEP(FOREIGN_GROWN);
+	atomic_write_release(&s->busy, SHEAF_UNSETTLED);
+	return true;
+}
+
+/* Pop and push for a cache without owner words; called when busy may be that mark, SHEAF_WORDLESS or with it SHEAF_NODED, which they look at first. */
 static inline void *
-sheaf_pop_wordless(const struct sheaf_view *v, struct sheaf *s)
+sheaf_pop_wordless(const struct sheaf_view *v, struct sheaf *s, uint32_t mark)
 {
 	uint64_t n, place;
 	char *p;
 
-	if (__builtin_expect(atomic_peek(&s->busy) != SHEAF_WORDLESS, 0))
+	if (__builtin_expect(atomic_peek(&s->busy) != mark, 0))
 		return NULL;
-	atomic_write(&s->busy, SHEAF_WORDLESS | SHEAF_BUSY);
+	atomic_write(&s->busy, mark | SHEAF_BUSY);
 	atomic_compiler_barrier();
 	n = atomic_peek(&s->size);
 	if (__builtin_expect(n <= atomic_peek(&s->floor), 0)) {
-		atomic_write_release(&s->busy, SHEAF_WORDLESS);
+		atomic_write_release(&s->busy, mark);
 		return NULL;
 	}
 	n--;
 	SHEAF_HIDE(n);
 	place = atomic_peek(sheaf_entry(s, n));
 	atomic_write_release(&s->size, (uint32_t)n);
-	atomic_write_release(&s->busy, SHEAF_WORDLESS);
+	atomic_write_release(&s->busy, mark);
 	p = v->base + (place << LAYOUT_PLACE_SHIFT);
 	if (!p)
 		__builtin_unreachable();
@@ -258,14 +333,14 @@ sheaf_pop_wordless(const struct sheaf_view *v, struct sheaf *s)
 
 /* Anybody's object: nobody can say whose it is, or whether it is free already. */
 static inline bool
-sheaf_push_wordless(const struct sheaf_view *v, struct sheaf *s, uint64_t off)
+sheaf_push_wordless(const struct sheaf_view *v, struct sheaf *s, uint64_t off, uint32_t mark)
 {
 	const struct layout_page *page;
 	uint64_t n, x;
 
-	if (__builtin_expect(atomic_peek(&s->busy) != SHEAF_WORDLESS, 0))
+	if (__builtin_expect(atomic_peek(&s->busy) != mark, 0))
 		return false;
-	atomic_write(&s->busy, SHEAF_WORDLESS | SHEAF_BUSY);
+	atomic_write(&s->busy, mark | SHEAF_BUSY);
 	atomic_compiler_barrier();
 	n = atomic_peek(&s->size);
 	SHEAF_HIDE(n);
@@ -278,10 +353,10 @@ sheaf_push_wordless(const struct sheaf_view *v, struct sheaf *s, uint64_t off)
 	atomic_poke(sheaf_entry(s, n), (uint32_t)(off >> LAYOUT_PLACE_SHIFT));
 	/* order: SHEAF_SIZE release - the entry lies below the size that covers it */
 	atomic_write_release(&s->size, (uint32_t)n + 1);
-	atomic_write_release(&s->busy, SHEAF_WORDLESS);
+	atomic_write_release(&s->busy, mark);
 	return true;
 slow:
-	atomic_write_release(&s->busy, SHEAF_WORDLESS);
+	atomic_write_release(&s->busy, mark);
 	return false;
 }
 
@@ -295,20 +370,20 @@ sheaf_alloc(const struct sheaf_view *v, struct sheaf *s)
 		return p;
 	/* What comes here reads again, so that it costs the path above no register. */
 	atomic_compiler_barrier();
-	return sheaf_pop_wordless(v, s);
+	return sheaf_pop_wordless(v, s, SHEAF_WORDLESS);
 }
 
-/* false: slow; *pp is p, but not from a register that was kept for it. */
+/* false: slow; *pp is p, but not from a register that was kept for it; *missp as sheaf_push_marked()'s. */
 static inline bool
-sheaf_free(const struct sheaf_view *v, struct sheaf *s, void **pp)
+sheaf_free(const struct sheaf_view *v, struct sheaf *s, void **pp, uint32_t **missp)
 {
 	uint64_t off = sheaf_offset(v, *pp);
 
-	if (__builtin_expect(sheaf_push(v, s, off), 1))
+	if (__builtin_expect(sheaf_push(v, s, off, missp), 1))
 		return true;
 	atomic_compiler_barrier();
 	SHEAF_HIDE(off);
-	if (sheaf_push_wordless(v, s, off))
+	if (sheaf_push_wordless(v, s, off, SHEAF_WORDLESS))
 		return true;
 	*pp = v->base + off;
 	return false;

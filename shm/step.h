@@ -24,6 +24,14 @@
 	X(CLAIM_READ)       /* foreign word read, compare-and-swap not yet made */                                                         \
 	X(CLAIM_MADE)                                                                                                                      \
 	X(SHARE_READ)       /* own word read, to be made SHARED; compare-and-swap not yet made */                                          \
+	X(FOREIGN_OPENED)   /* a foreign sheaf is unsettled, and empty */                                                                  \
+	X(FOREIGN_RECORDED) /* entry and word as read are written, size not */                                                             \
+	X(FOREIGN_GROWN)    /* size written, nothing claimed */                                                                            \
+	X(SETTLE_LOST)      /* a claim lost, its entry a tombstone */                                                                      \
+	X(SETTLE_MOVED)     /* another entry in its place, and still where it was */                                                       \
+	X(SETTLE_DECIDED)   /* every entry is claimed, the sheaf still unsettled */                                                        \
+	X(SETTLE_SETTLED)   /* an ordinary sheaf, no word cleared */                                                                       \
+	X(SETTLE_CLEARING)  /* some words cleared */                                                                                       \
 	X(SWAP)             /* main and spare exchanged */                                                                                 \
 	X(BARN_HANDED)      /* holder says BARN, slot not yet on the list */                                                               \
 	X(BARN_TAKEN)       /* slot off the list, holder not yet changed */                                                                \
@@ -39,6 +47,7 @@
 	X(TAKE_CHECKED)     /* one entry read and accepted, word not cleared */                                                            \
 	X(TAKE_CLEARED)     /* word cleared, entry still in the sheaf */                                                                   \
 	X(TAKE_REMOVED)     /* entry out of the sheaf, ledger still OUT */                                                                 \
+	X(REAP_ORDINARY)    /* ordinary sheaves of the dead empty, unsettled ones not */                                                   \
 	X(REAP_DRAINED)     /* sheaves of the dead empty, words not walked */                                                              \
 	X(REAP_WALKED)      /* words walked, the sessions still there */                                                                   \
 	X(RECLAIM_READ)     /* a dead owner's word read, compare-and-swap not yet made */                                                  \
@@ -90,6 +99,18 @@
 	X(REVOKED_NOT_LOOKED_AT)                                                                                                           \
 	X(GENERATION_RESET)                                                                                                                \
 	X(NO_INCARNATION)                                                                                                                  \
+	X(SIZE_FIRST)                                                                                                                      \
+	X(CLAIM_AS_NOW)                                                                                                                    \
+	X(LOSER_RETRIES)                                                                                                                   \
+	X(MINE_IS_CLAIMED)                                                                                                                 \
+	X(HAND_OVER_UNSETTLED)                                                                                                             \
+	X(CLEAR_UNSETTLED)                                                                                                                 \
+	X(SLABD_NO_CAS)                                                                                                                    \
+	X(TAKE_UNOWNED)                                                                                                                    \
+	X(FOREIGN_FIRST)                                                                                                                   \
+	X(AUDIT_COUNTS)                                                                                                                    \
+	X(LIVE_MINE)                                                                                                                       \
+	X(ORDINARY_TAKE)                                                                                                                   \
 	X(SHOW_LATE)                                                                                                                       \
 	X(NO_GUARD)                                                                                                                        \
 	X(WATCH_LATE)                                                                                                                      \

@@ -55,7 +55,7 @@ check "slabc_alloc" slabc_alloc 33
 check "slabc_free" slabc_free 40
 two_counts "$build/tests/instructions" wordless
 check "slabc_alloc, SLABC_NO_OWNER" slabc_alloc 20
-check "slabc_free, SLABC_NO_OWNER" slabc_free 35
+check "slabc_free, SLABC_NO_OWNER" slabc_free 36
 two_counts "$build/tests/instructions-inline" words
 check "pair inlined, with its loop" pairs 73
 check "of it in the library" slabc_alloc 0

@@ -121,6 +121,7 @@ it_killed_client(void)
 		CHECK(errno == 0);
 	}
 	CHECK(n_bad == 0);
+	CHECK(slabc_cache_shrink(kept) == 0);
 	CHECK(harness_audit(h).n_orphans == 0);
 	for (int i = 0; i < N; i++)
 		slabc_free(i % 2 ? reclaim : kept, mine[i]);

@@ -10,6 +10,7 @@
 
 CU_pSuite it_session_suite(void);
 CU_pSuite it_cache_suite(void);
+CU_pSuite it_foreign_suite(void);
 CU_pSuite it_free_suite(void);
 CU_pSuite it_death_suite(void);
 CU_pSuite it_memory_suite(void);
@@ -40,6 +41,7 @@ static const struct {
 } suites[] = {
 	{"session", it_session_suite},
 	{"cache", it_cache_suite},
+	{"foreign", it_foreign_suite},
 	{"free", it_free_suite},
 	{"death", it_death_suite},
 	{"memory", it_memory_suite},

@@ -54,16 +54,30 @@ take_account(enum step step)
 	at_step = step;
 }
 
+/* Has freed the objects of another client, and claimed none. */
+static void
+freer_with_claims_to_make(struct stage *stage)
+{
+	struct slabc *s = rig_open(stage->socket);
+	struct slabc_cache *k = rig_cache(s, "kept", RIG_OBJECT_BYTES, NULL);
+
+	for (uint32_t i = 0; i < stage->n_refs; i++)
+		slabc_free(k, slabc_deref(s, stage->refs[i]));
+	stage_reached(stage);
+}
+
 /* If slabd were killed at any of its steps, its successor would find no object in two places. */
 void
 it_slabd_never_has_an_object_twice(void)
 {
 	enum { N = 6 * RIG_CAPACITY };
 	struct slabc_cache_options o = rig_cache_options(SLABC_RECLAIM);
-	struct actor owner;
+	struct slabc_cache *kept;
+	struct actor owner, freer;
 	void *pv[N];
 
 	actor_fork(&owner, owner_killed_in_free);
+	actor_fork(&freer, freer_with_claims_to_make);
 	owner.stage->flags = SLABC_RECLAIM;
 	rig_start(1);
 	at_instant = (struct account){0};
@@ -84,14 +98,26 @@ it_slabd_never_has_an_object_twice(void)
 	actor_more(&owner);
 	actor_died(&owner);
 	rig_wait_ended(1);
+	/* Of a cache of its own, as what is reclaimed is not freed so. */
+	kept = rig_cache(b, "kept", RIG_OBJECT_BYTES, NULL);
+	freer.stage->n_refs = 5;
+	for (int i = 0; i < 5; i++)
+		freer.stage->refs[i] = rig_share(b, rig_get(kept));
+	actor_go(&freer);
+	actor_reached(&freer);
+	actor_kill(&freer);
+	rig_wait_ended(2);
+	for (int i = 0; i < 5; i++)
+		HOLDS(!slabc_valid(b, freer.stage->refs[i]), "what the dead had freed is still held");
 	slabc_cache_close(bk);
 	slabc_close(b);
-	rig_wait_ended(2);
+	rig_wait_ended(3);
 	rig_always(NULL);
 	NEED(n_instants > 50, "slabd came to %u steps", n_instants);
 	HOLDS(!at_instant.first[0], "slabd killed at %s: %s", step_names[at_step], at_instant.first);
 	rig_judge("after all that");
 	actor_free(&owner);
+	actor_free(&freer);
 	rig_stop();
 }
 
