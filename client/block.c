@@ -20,6 +20,8 @@ __thread struct thread_local_state tls __attribute__((tls_model("initial-exec"))
 struct sheaf no_sheaf __attribute__((aligned(64)));
 struct sheaf *const no_sheaves[CLIENT_MAX_HANDLES] = {[0 ... CLIENT_MAX_HANDLES - 1] = &no_sheaf};
 
+_Static_assert(offsetof(struct thread_block, main) % 64 != 0, "no main[0] where a page or line begins");
+
 struct thread_block *library_threads;
 static uint64_t numbers_used[CLIENT_MAX_THREADS / 64]; /* library_lock */
 static pthread_key_t exit_key;

@@ -97,7 +97,7 @@ slabd_close(struct peer *p)
 	free(p);
 }
 
-static inline void *
+__attribute__((always_inline)) static inline void *
 slabd_alloc(struct peer *p)
 {
 	void *q = slabc_alloc(p->k);
