@@ -181,9 +181,11 @@ $(B)/inlined/%.o: %.c $(B)/slabclient-inline.h
 	$(CC) $(C_ALL) -fPIE -Iclient -include $(B)/slabclient-inline.h -MMD -MP -c -o $@ $<
 
 $(B)/tests/it-inline: $(patsubst %.c,$(B)/inlined/%.o,$(IT_SRC)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.so
+	@mkdir -p $(@D)
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK) $(CLIENT_LIBS) $(TEST_LIBS) -ldl
 
 $(B)/tests/instructions-inline: $(B)/inlined/tests/instructions.o $(B)/libslabclient.so
+	@mkdir -p $(@D)
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
 
 # Built with SLAB_STEPS (shm/step.h), everything in one program.

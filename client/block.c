@@ -30,6 +30,8 @@ const struct thread_cache thread_cache_none = {
 	.n_home = UINT32_MAX,
 };
 
+_Static_assert(offsetof(struct thread_block, main) % 64 != 0, "no main[0] where a page or line begins");
+
 struct thread_block *library_threads;
 static uint64_t numbers_used[CLIENT_MAX_THREADS / 64]; /* library_lock */
 static pthread_key_t exit_key;

@@ -2,13 +2,13 @@
 /*
  * What slabclient-inline.h, the fast path as a program's own code, needs of the library.
  *
- * The header defines, weakly, the thread-local pointer that is defined here too; the dynamic linker makes the two one, the program's.  Its name
- * has the layout hash in it.  So a program of the library's layout finds there its thread's table of sheaves; one of another layout finds what
- * it was initialised with, slabc_inline_none, since no library writes a pointer of that name: all its calls go slow, and so into the library.
- * That costs the fast path nothing.
+ * The header defines, weakly, the thread-local pointer that is defined here too; the dynamic linker makes the two one, the program's.  Its
+ * name has the layout hash in it.  So a program of the library's layout finds there its thread's table of sheaves; one of another layout
+ * finds what it was initialised with, slabc_inline_none, since no library writes a pointer of that name: all its calls go slow, and so into
+ * the library. That costs the fast path nothing.
  *
- * For ever, whatever the layout: a handle begins with its index, below 1,024; slabc_inline_none has as many entries, each the address of 64 bytes
- * of zeros, in which no call finds an object or room; the library itself looks into neither.
+ * For ever, whatever the layout: a handle begins with its index, below 1,024; slabc_inline_none has as many entries, each the address of 64
+ * bytes of zeros, in which no call finds an object or room; the library itself looks into neither.
  */
 #include "client/internal.h"
 

@@ -385,7 +385,7 @@ sheaf_free(const struct sheaf_view *v, struct sheaf *s, void **pp, uint32_t **mi
 	SHEAF_HIDE(off);
 	if (sheaf_push_wordless(v, s, off, SHEAF_WORDLESS))
 		return true;
-	*pp = v->base + off;
+	*pp = (void *)((uintptr_t)v->base + off); /* p may be NULL, or anything */
 	return false;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program with the fast path inlined (check-inline.sh builds it in several ways, and with the header of another layout): two threads hold 100
- * objects at a time of a cache with owner words and of one without, and see that nobody else writes them.  Says how many calls were made,
- * and how many of them reached the library, whose two functions are wrapped (ld --wrap).
+ * A program with the fast path inlined (check-inline.sh builds it in several ways, and with the header of another layout): two threads hold
+ * 100 objects at a time of a cache with owner words and of one without, and see that nobody else writes them.  Says how many calls were
+ * made, and how many of them reached the library, whose two functions are wrapped (ld --wrap).
  *
  * usage: inline      exit status 0: all objects were the caller's alone
  */

@@ -36,7 +36,8 @@ static const char *const patterns[BENCH_N_PATTERNS] = {
 static struct peer_ops *peers;
 
 /* What does not finish has no figures. */
-static const char columns[] = "peer,pattern,processes,ns_per_unit,units_per_s,round_trips_per_unit,bytes_idle,slow_calls_per_unit,taken_per_live";
+static const char columns[] =
+	"peer,pattern,processes,ns_per_unit,units_per_s,round_trips_per_unit,bytes_idle,slow_calls_per_unit,taken_per_live";
 static const char trade_columns[] =
 	"processes,capacity,units_per_s,ns_per_unit,round_trips_per_unit,locks_per_unit,contended_share,bytes_idle,"
 	"lock_wait_share,message_share,run_queue_share,rest_share,lock_hold_ns,slow_calls_per_unit";
@@ -200,8 +201,8 @@ options_parse(struct bench_options *opt, int argc, char **argv)
 	static const struct option longs[] = {{"peer", 1, NULL, 'p'}, {"peer-name", 1, NULL, 'n'}, {"pattern", 1, NULL, 'a'},
 		{"processes", 1, NULL, 'w'}, {"seconds", 1, NULL, 't'}, {"warm-up", 1, NULL, 'W'}, {"capacity", 1, NULL, 'c'},
 		{"socket", 1, NULL, 's'}, {"slabctl", 1, NULL, 'l'}, {"cache", 1, NULL, 'k'}, {"trade", 0, NULL, 'T'},
-		{"object-bytes", 1, NULL, 'o'}, {"max-cached", 1, NULL, 'm'}, {"barn-full", 1, NULL, 'b'}, {"give-up", 1, NULL, 'g'}, {"no-owner", 0, NULL, 'O'}, {"columns", 0, NULL, 'C'},
-		{NULL, 0, NULL, 0}};
+		{"object-bytes", 1, NULL, 'o'}, {"max-cached", 1, NULL, 'm'}, {"barn-full", 1, NULL, 'b'}, {"give-up", 1, NULL, 'g'},
+		{"no-owner", 0, NULL, 'O'}, {"columns", 0, NULL, 'C'}, {NULL, 0, NULL, 0}};
 	bool is_columns = false;
 	int letter, r = 0;
 
@@ -236,12 +237,13 @@ main(int argc, char **argv)
 	int r;
 
 	if (options_parse(&opt, argc, argv) < 0) {
-		fprintf(stderr,
-			"usage: bench [--peer=NAME] [--peer-name=NAME] [--pattern=pair|batch1k|batch64k|random4k|pipe|mixed|live]\n"
-			"             [--processes=1..64 (pipe: even; live: 1)] [--seconds=0.5] [--warm-up=0.5] [--give-up=60] [--socket=PATH]\n"
-			"             [--slabctl=PATH] [--cache=NAME] [--trade] [--columns]\n"
-			"             slabd: [--no-owner] [--object-bytes=256] [--capacity=N|none] [--max-cached=BYTES] [--barn-full=N|none]\n"
-			"peers here:");
+		fprintf(stderr, "usage: bench [--peer=NAME] [--peer-name=NAME] [--pattern=pair|batch1k|batch64k|random4k|pipe|mixed|live]\n"
+				"             [--processes=1..64 (pipe: even; live: 1)] [--seconds=0.5] [--warm-up=0.5] [--give-up=60] "
+				"[--socket=PATH]\n"
+				"             [--slabctl=PATH] [--cache=NAME] [--trade] [--columns]\n"
+				"             slabd: [--no-owner] [--object-bytes=256] [--capacity=N|none] [--max-cached=BYTES] "
+				"[--barn-full=N|none]\n"
+				"peers here:");
 		for (const struct peer_ops *ops = peers; ops; ops = ops->next)
 			fprintf(stderr, " %s", ops->name);
 		fprintf(stderr, "\n");

@@ -4,8 +4,8 @@
  *
  * A unit is an allocation, a write to the object's first word, and a free, of a 256-byte object.  A worker is a process (in the malloc
  * peer's pipe a thread) that does one pattern for a given time; a peer is who allocates.  Each peer compiles the patterns for itself
- * (patterns.h), so that a call is the peer's own call and nothing else.  A peer registers itself; which are there is a matter of linking, so that
- * none is in a process with what another one needs.
+ * (patterns.h), so that a call is the peer's own call and nothing else.  A peer registers itself; which are there is a matter of linking,
+ * so that none is in a process with what another one needs.
  */
 #ifndef SLAB_TESTS_BENCH_H
 #define SLAB_TESTS_BENCH_H
@@ -104,7 +104,7 @@ struct peer_ops {
 	void (*close)(struct peer *p);
 	uint64_t (*run)(struct peer *p, struct bench_state *s, enum bench_pattern pattern, uint64_t until_ns);
 	uint64_t (*bytes)(struct peer *p); /* taken from the system for objects; NULL: as slabctl says */
-	bool is_shared; /* an object may be freed by another process */
+	bool is_shared;                    /* an object may be freed by another process */
 	struct peer_ops *next;
 };
 

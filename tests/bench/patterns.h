@@ -11,7 +11,7 @@
 
 enum { PATTERN(CHUNK) = 4096 };
 
-static inline void *
+__attribute__((always_inline)) static inline void *
 PATTERN(make)(struct peer *p, uint64_t first_word)
 {
 	uint64_t *q = (uint64_t *)PATTERN_ALLOC(p);

@@ -82,7 +82,8 @@ malloc_run(struct peer *p, struct bench_state *s, enum bench_pattern pattern, ui
 	return pattern == BENCH_PIPE ? pipe_until(p, s, until_ns) : malloc_until(p, s, pattern, until_ns);
 }
 
-static struct peer_ops peer_malloc = {.name = "malloc", .open = malloc_open, .close = malloc_close, .run = malloc_run, .bytes = malloc_bytes};
+static struct peer_ops peer_malloc = {
+	.name = "malloc", .open = malloc_open, .close = malloc_close, .run = malloc_run, .bytes = malloc_bytes};
 
 __attribute__((constructor)) static void
 malloc_add(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The slabd peer: the public interface as a program calls it, out of line, objects with owner words, or without (--no-owner).  Built once more
- * with slabclient-inline.h it is the peer slabd-inline, which also counts the calls that reach the library (ld --wrap).
+ * The slabd peer: the public interface as a program calls it, out of line, objects with owner words, or without (--no-owner).  Built once
+ * more with slabclient-inline.h it is the peer slabd-inline, which also counts the calls that reach the library (ld --wrap).
  *
  * Timed (bench --trade), each call stands between two readings of the cycle counter; what took longer than BENCH_SLOW_NS adds to the time
  * in slow calls.  That costs some 20 ns a call, so timed and untimed figures must not be mixed.
@@ -97,7 +97,7 @@ slabd_close(struct peer *p)
 	free(p);
 }
 
-static inline void *
+__attribute__((always_inline)) static inline void *
 slabd_alloc(struct peer *p)
 {
 	void *q = slabc_alloc(p->k);

@@ -99,19 +99,21 @@ node_alloc(struct peer *p)
 #define PIPE_SEND(p, q) ((uint64_t)(uintptr_t)(q))
 #define PIPE_RECEIVE(p, x) ((void *)(uintptr_t)(x))
 
-namespace msm {
+namespace msm
+{
 #define PIPE_ALLOC(p) msm_alloc(p)
 #define PIPE_FREE(p, q) segment->deallocate(q)
 #include "tests/bench/pipe.h"
 #undef PIPE_ALLOC
 #undef PIPE_FREE
-}
+} // namespace msm
 
-namespace node {
+namespace node
+{
 #define PIPE_ALLOC(p) node_alloc(p)
 #define PIPE_FREE(p, q) (p)->allocator.deallocate_one((object *)(q))
 #include "tests/bench/pipe.h"
-}
+} // namespace node
 
 static uint64_t
 msm_run(struct peer *p, struct bench_state *s, enum bench_pattern pattern, uint64_t until_ns)

@@ -2,9 +2,9 @@
 /*
  * The DPDK peer: a mempool with a cache of 512 objects a worker, its get and put inlined as DPDK's header has them.
  *
- * The pool lies in huge pages that the parent maps (--in-memory) before it forks the workers; so all have it at one address.  A worker is an
- * "lcore" with its own cache.  The ring behind the caches spins while another that has begun is not on a CPU: with more workers than CPUs it may
- * not come to an end.
+ * The pool lies in huge pages that the parent maps (--in-memory) before it forks the workers; so all have it at one address.  A worker is
+ * an "lcore" with its own cache.  The ring behind the caches spins while another that has begun is not on a CPU: with more workers than
+ * CPUs it may not come to an end.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>
@@ -109,7 +109,12 @@ dpdk_run(struct peer *p, struct bench_state *s, enum bench_pattern pattern, uint
 	return pattern == BENCH_PIPE ? pipe_until(p, s, until_ns) : dpdk_until(p, s, pattern, until_ns);
 }
 
-static struct peer_ops peer_dpdk = {.name = "dpdk", .prepare = dpdk_prepare, .open = dpdk_open, .close = dpdk_close, .run = dpdk_run, .bytes = dpdk_bytes,
+static struct peer_ops peer_dpdk = {.name = "dpdk",
+	.prepare = dpdk_prepare,
+	.open = dpdk_open,
+	.close = dpdk_close,
+	.run = dpdk_run,
+	.bytes = dpdk_bytes,
 	.is_shared = true};
 
 __attribute__((constructor)) static void
