@@ -20,6 +20,14 @@ enum {
 	PROTO_SENTENCE_BYTES = 256, /* of a sentence about an error, with its NUL */
 };
 
+/* Flags of ATTACH and of CLIENTS' reply. */
+enum {
+	PROTO_ATTACH_READONLY = 1,   /* SLABC_RDONLY */
+	PROTO_ATTACH_RECALLABLE = 2, /* registered for MEMBARRIER_CMD_GLOBAL_EXPEDITED: its threads' sheaves may be taken (server/recall.h) */
+	PROTO_CLIENT_READONLY = 1,
+	PROTO_CLIENT_NO_RECALL = 2, /* may write, and is not registered */
+};
+
 enum proto_op {
 #define OP(number, NAME, name, request, reply) PROTO_OP_##NAME = (number),
 #include "proto/ops.def"

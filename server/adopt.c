@@ -339,9 +339,11 @@ finish_session(struct session *session)
 			continue;
 		}
 		own->is_lent = true;
-		/* A revocation that was not carried out is withdrawn (tests/model/recall.pml): the owner goes on. */
-		if (holder >= LAYOUT_HOLDER_THREAD && atomic_read(&sheaf->floor) == UINT32_MAX) {
-			atomic_write(&sheaf->limit, arena_cache(session->arena, own->cache)->is_sheafless ? 0 : own->capacity);
+		/* A revocation that was carried out is finished; one that was not is withdrawn (tests/model/recall.pml): the owner goes on. */
+		if (holder == LAYOUT_HOLDER_RECALLED) {
+			grant_take_back(session, slot, false);
+		} else if (holder >= LAYOUT_HOLDER_THREAD && atomic_read(&sheaf->floor) == SHEAF_REVOKED) {
+			atomic_write(&sheaf->limit, own->capacity);
 			atomic_write_release(&sheaf->floor, 0);
 		}
 	}

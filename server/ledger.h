@@ -119,6 +119,7 @@ struct ledger_cache {
 struct ledger_client {
 	uint32_t state; /* LEDGER_CLIENT_ */
 	uint32_t is_readonly;
+	uint32_t is_recallable;
 	/* What the session's client must say to take it up again; 0: it cannot. */
 	uint64_t token;
 	int32_t pid;
@@ -137,6 +138,8 @@ struct session_slot {
 	uint32_t next;  /* free list: slot + 1; means nothing to an adopter */
 	uint32_t bytes; /* power of two; 0: no such slot yet */
 	bool is_lent;   /* in the client's hands: only then may its holder word give it back */
+	uint32_t n_same; /* ticks for which it has not changed, and what it looked like then (recall.c) */
+	uint64_t sign;
 };
 
 /* What is kept of a session that has ended as long as words may name it. */

@@ -14,6 +14,7 @@
 
 #include "server/arena.h"
 #include "shm/atomic.h"
+#include "shm/step.h"
 #include "shm/word.h"
 
 void
@@ -338,6 +339,11 @@ root_watch(struct arena *arena, struct root_watch *watch, uint64_t *refp)
 
 	pthread_mutex_lock(&roots->lock);
 	root = get_locked(arena, roots, watch->name);
+	if (MUTANT(WATCH_LATE))
+		pthread_mutex_unlock(&roots->lock);
+	STEP(WATCH_LOOKED);
+	if (MUTANT(WATCH_LATE))
+		pthread_mutex_lock(&roots->lock);
 	if (root) {
 		*refp = root->ref;
 	} else {
