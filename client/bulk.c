@@ -306,12 +306,12 @@ slabc_free_bulk(struct slabc_cache *k, size_t n, void **pv)
 
 /* Prefilled sheaves */
 
-/* The thread's sheaf becomes the application's; false: slabd has it. */
+/* The holder's sheaf becomes the application's; false: slabd has it. */
 static bool
-give_app(struct slabc_cache *k, const struct thread_block *tb, int32_t slot)
+app_give(struct slabc_cache *k, uint32_t holder, int32_t slot)
 {
 	atomic_write(&k->c->is_with_app[slot], 1);
-	if (barn_take(&k->c->slots[slot], thread_holder(tb), LAYOUT_HOLDER_APP))
+	if (barn_take(&k->c->slots[slot], holder, LAYOUT_HOLDER_APP))
 		return true;
 	atomic_write(&k->c->is_with_app[slot], 0);
 	return false;
@@ -320,13 +320,11 @@ give_app(struct slabc_cache *k, const struct thread_block *tb, int32_t slot)
 void
 app_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s)
 {
-	/* No thread has that number: while a sheaf is APP's and not known to be, reconnect.c would give it back. */
-	uint32_t holder = LAYOUT_HOLDER_THREAD + CLIENT_MAX_THREADS;
-
-	if (!barn_take(&k->c->slots[slot], LAYOUT_HOLDER_APP, holder))
+	/* While a sheaf is the application's, and not known to be, reconnect.c would give it back. */
+	if (!barn_take(&k->c->slots[slot], LAYOUT_HOLDER_APP, LAYOUT_HOLDER_BORROWED))
 		return;
 	atomic_write(&k->c->is_with_app[slot], 0);
-	barn_put(k, slot, s, holder);
+	barn_put(k, slot, s, LAYOUT_HOLDER_BORROWED);
 }
 
 /* A sheaf of the usual size with n objects: the thread's spare, or one of the barn. */
@@ -342,18 +340,19 @@ take_cached(struct slabc_cache *k, struct thread_block *tb, uint32_t n, struct s
 		STEP(PREFILL_LOOKED);
 		t->spare = NULL;
 		t->spare_slot = CLIENT_NO_SLOT;
-		if (sheaf_shut(k, (uint32_t)slot, s, thread_holder(tb)) && give_app(k, tb, slot)) {
+		if (sheaf_shut(k, (uint32_t)slot, s, thread_holder(tb)) && app_give(k, thread_holder(tb), slot)) {
 			sheaf_open(k, s, (uint32_t)slot);
 			*sheafp = s;
 			return slot;
 		}
 	}
-	slot = barn_get(k, &k->shown->full, thread_holder(tb), sheafp);
+	/* Not as the thread's: slabd could call it in. */
+	slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_BORROWED, sheafp);
 	if (slot == CLIENT_NO_SLOT)
 		return slot;
-	if (sheaf_look(*sheafp) >= (int32_t)n && give_app(k, tb, slot))
+	if (sheaf_look(*sheafp) >= (int32_t)n && app_give(k, LAYOUT_HOLDER_BORROWED, slot))
 		return slot;
-	barn_put(k, (uint32_t)slot, *sheafp, thread_holder(tb));
+	barn_put(k, (uint32_t)slot, *sheafp, LAYOUT_HOLDER_BORROWED);
 	return CLIENT_NO_SLOT;
 }
 

@@ -350,9 +350,9 @@ nested_free(struct slabc_cache *k, void *p)
 		r = free_judge(k, &f, atomic_read(f.word));
 	if (r == 0) {
 		if (tb)
-			slot = barn_get(k, &k->shown->empty, LAYOUT_HOLDER_APP, &s);
+			slot = barn_get(k, &k->shown->empty, LAYOUT_HOLDER_BORROWED, &s);
 		if (tb && slot == CLIENT_NO_SLOT)
-			slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_APP, &s);
+			slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_BORROWED, &s);
 		r = FREE_E_FULL;
 		if (slot != CLIENT_NO_SLOT) {
 			r = free_into(k, s, &f);

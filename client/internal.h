@@ -341,6 +341,10 @@ int cache_own(struct slabc *c, uint32_t id, struct slabc_cache **kp);
 int cache_own_named(
 	struct slabc *c, const char *name, size_t size, const struct slabc_cache_options *opt, uint32_t flags, struct slabc_cache **kp);
 
+/* bulk.c */
+/* A sheaf that the application had goes back. */
+void app_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s);
+
 /* thread.c */
 void *thread_alloc_slow(struct slabc_cache *k);
 /* Makes the thread's main sheaf hold an object, or have room for one. Only from inside. */

@@ -252,7 +252,7 @@ nested_alloc(struct slabc_cache *k)
 
 	count_one(&k->shown->n_nested);
 	/* Not as the thread's: nobody could wait here for slabd to take it, or to let it be. */
-	slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_APP, &s);
+	slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_BORROWED, &s);
 	if (slot != CLIENT_NO_SLOT) {
 		p = sheaf_take(k, s);
 		thread_lend_back(k, (uint32_t)slot, s);

@@ -153,6 +153,29 @@ stop_busy(struct harness *h, unsigned n, const pid_t *pids)
 		harness_join(h, pids[i]);
 }
 
+/* Session segments that the keeper has. */
+static unsigned
+count_kept(const struct harness *h)
+{
+	char path[320], link[64];
+	struct dirent *e;
+	unsigned n = 0;
+	DIR *dir;
+
+	snprintf(path, sizeof path, "/proc/%d/fd", h->slabd);
+	dir = opendir(path);
+	while (dir && (e = readdir(dir))) {
+		ssize_t length;
+
+		snprintf(path, sizeof path, "/proc/%d/fd/%s", h->slabd, e->d_name);
+		length = readlink(path, link, sizeof link);
+		n += length > 20 && strncmp(link, "/memfd:slabd:session", 20) == 0;
+	}
+	if (dir)
+		closedir(dir);
+	return n;
+}
+
 static void
 check_audit(struct harness *h)
 {
@@ -163,13 +186,24 @@ check_audit(struct harness *h)
 	CHECK(audit.n_undecided == 0);
 }
 
-/* All have gone, and nothing is out. */
+/* What slabd says it has committed is what the segments have. */
+static bool
+has_committed_right(struct harness *h)
+{
+	struct proto_status_reply status = harness_status(h);
+
+	return status.committed_bytes == status.bytes_4k;
+}
+
+/* All have gone: nothing is out, or in a barn, nothing more is kept for anybody, and no page is committed that is not counted. */
 static void
 check_at_rest(struct harness *h)
 {
 	CHECK(EVENTUALLY(harness_status(h).n_sessions == 0));
 	check_audit(h);
-	CHECK(harness_audit(h).n_out == 0);
+	CHECK(harness_audit(h).n_out == 0 && harness_audit(h).n_barn == 0);
+	CHECK(EVENTUALLY(count_kept(h) == 0));
+	CHECK(EVENTUALLY(has_committed_right(h)));
 }
 
 static void
@@ -179,6 +213,7 @@ it_clients_go_on(void)
 	pid_t pids[2];
 
 	start_busy(h, 2, pids);
+	CHECK(count_kept(h) == 2);
 	harness_kill_kept(h);
 	CHECK(harness_log_count(h, "adopted from slabd") == 1);
 	check_audit(h);
@@ -933,6 +968,8 @@ die_at(const char *path, unsigned i)
 	/* And that one's ledger can be adopted as well. */
 	harness_kill_kept(h);
 	check_audit(h);
+	if (!CHECK(EVENTUALLY(has_committed_right(h))) || !CHECK(count_kept(h) == 0))
+		printf("    at %s %u\n", deaths[i].step, deaths[i].skip);
 }
 
 static void
