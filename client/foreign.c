@@ -170,7 +170,8 @@ foreign_flush(struct slabc_cache *k, struct thread_block *tb, struct thread_cach
 		return;
 	}
 	settle(&g);
-	if (has_away(k, t, s))
+	/* Who frees what others make hardly wants it himself. */
+	if (has_away(k, t, s) || barn_count(atomic_read(&k->shown->full)) > atomic_read(&k->keep) / 8)
 		barn_return(k, slot, s, thread_holder(tb));
 	else
 		barn_put(k, slot, s, thread_holder(tb));

@@ -15,6 +15,12 @@
 /* Fresh objects a refill may carve: this share of what the cache has, but so many sheaves at least (speed-notes.md, 4.2). */
 enum { CARVE_SHARE = 64, CARVE_MIN_SHEAVES = 2, MAX_SHEAVES = 512 };
 
+/*
+ * What a client may have in its process barn by a refill: a part of what the cache has, so that all together have but a small share of it idle;
+ * few clients of a small cache may have more, for a pipe's sake: this divided by the square of their number.
+ */
+enum { FAIR_SHARE = 16, FAIR_BYTES = 8 * 1024 * 1024 };
+
 /* Compare-and-swaps on one word that may be lost to a client that does not stop writing it. */
 enum { MAX_LOST = 64 };
 
@@ -484,6 +490,19 @@ carved_objects(struct cache *cache)
 	return n;
 }
 
+/* Sheaves that a refill may bring, on top of what lies there: one at least if somebody waits. */
+static uint32_t
+fair_sheaves(struct session *session, struct cache *cache, bool is_ahead)
+{
+	uint64_t n = atomic_read(&cache->n_openers) + !atomic_read(&cache->n_openers), few = FAIR_BYTES / (n * n);
+	uint64_t many = carved_objects(cache) * cache->object_bytes / FAIR_SHARE / n;
+	uint64_t fair = (few > many ? few : many) / ((uint64_t)cache->capacity * cache->object_bytes);
+	uint32_t n_there = barn_count(atomic_read(&session_cache(session, cache->id)->full));
+
+	fair = fair > n_there ? fair - n_there : !is_ahead;
+	return fair < MAX_SHEAVES ? (uint32_t)fair : MAX_SHEAVES;
+}
+
 static int
 explain_shortage(const struct lending *l, char *why, size_t why_size)
 {
@@ -639,6 +658,13 @@ grant_refill(struct session *session, struct cache *cache, const struct grant_re
 		return lend_empty(session, cache, request->n_empty < MAX_SHEAVES ? request->n_empty : MAX_SHEAVES, grant, why, why_size);
 	if (cache->flags & LAYOUT_CACHE_RUNS)
 		return lend_run(&l, request->n_pages, grant, why, why_size);
+	if (!to_app) {
+		uint32_t fair = fair_sheaves(session, cache, request->is_ahead);
+
+		want = want < fair ? want : fair;
+		if (want == 0)
+			return 0;
+	}
 	l.stash = stash_get(session, cache, &cache->nodes[l.nodes[0]]);
 	l.room = quota_room(session, (uint64_t)(to_app ? l.capacity : 1) * cache->object_bytes, ((uint64_t)want * l.capacity + (l.stash ? cache->cpu_partial : 0)) * cache->object_bytes,
 			 why, why_size) /

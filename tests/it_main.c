@@ -32,6 +32,7 @@ CU_pSuite it_flags_suite(void);
 CU_pSuite it_ctl_suite(void);
 CU_pSuite it_refill_suite(void);
 CU_pSuite it_threads_suite(void);
+CU_pSuite it_pipe_suite(void);
 CU_pSuite it_ephemeral_suite(void);
 CU_pSuite it_recall_suite(void);
 CU_pSuite it_adopt_suite(void);
@@ -64,6 +65,7 @@ static const struct {
 	{"ctl", it_ctl_suite},
 	{"refill", it_refill_suite},
 	{"threads", it_threads_suite},
+	{"pipe", it_pipe_suite},
 	{"ephemeral", it_ephemeral_suite},
 	{"recall", it_recall_suite},
 	{"adopt", it_adopt_suite},

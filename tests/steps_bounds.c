@@ -173,13 +173,6 @@ it_claims_give_up(void)
 	w = atomic_read(word);
 
 	begin_spoiling(STEP_CLAIM_READ, word, word_with(w, NOBODY, WORD_SHARED), word_with(w, NOBODY_ELSE, WORD_SHARED));
-	errno = 0;
-	slabc_free(ck, ck->v.base + ((uint64_t)rig_place(b, p) << LAYOUT_PLACE_SHIFT));
-	r = errno;
-	end_spoiling(CLIENT_TRIES, 0, "a free by pointer");
-	HOLDS(r == EIO, "a free by pointer that was given up says %s", strerror(r));
-
-	begin_spoiling(STEP_CLAIM_READ, word, word_with(w, NOBODY, WORD_SHARED), word_with(w, NOBODY_ELSE, WORD_SHARED));
 	r = slabc_free_ref(c, ref);
 	end_spoiling(CLIENT_TRIES, 0, "a free by reference");
 	HOLDS(r == -EIO, "a free by reference that was given up says %s", strerror(-r));
