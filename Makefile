@@ -41,6 +41,7 @@ SERVER_SRC = \
 	server/access.c \
 	server/adopt.c \
 	server/arena.c \
+	server/arena_adopt.c \
 	server/audit.c \
 	server/bitset.c \
 	server/cache.c \

@@ -307,7 +307,7 @@ finish(struct arena *arena)
 {
 	arena->ledger->writer = (uint32_t)getpid();
 	for (unsigned i = 0; i < arena->n_segments; i++)
-		arena_finish_units(&arena->segments[i]);
+		arena_adopt_finish(&arena->segments[i]);
 	for (uint32_t number = 1; number <= arena->n_slabs; number++)
 		slab_adopt(arena, number);
 	for (unsigned i = 0; i < arena->n_segments; i++) {

@@ -770,60 +770,6 @@ arena_run_free(struct arena *arena, uint32_t page, uint32_t n_pages)
 	pages_free_run(&s->pages, page - s->first_page, n_pages);
 }
 
-int
-arena_mark(struct arena *arena, unsigned node, uint32_t page, uint32_t n_pages)
-{
-	for (unsigned i = 0; i < arena->n_segments; i++) {
-		struct arena_segment *s = &arena->segments[i];
-		uint32_t first = page - s->first_page;
-
-		if (page < s->first_page || first >= s->n_pages)
-			continue;
-		if (s->node != node || n_pages > s->n_pages - first)
-			return -EBADMSG;
-		for (uint32_t unit = first >> s->unit_order; unit <= (first + n_pages - 1) >> s->unit_order; unit++)
-			if (s->units[unit] != LEDGER_UNIT_COMMITTED && s->units[unit] != LEDGER_UNIT_COLLAPSED)
-				return -EBADMSG;
-		return pages_mark_run(&s->pages, first, n_pages) < 0 ? -EBADMSG : 0;
-	}
-	return -EBADMSG;
-}
-
-int
-arena_adopt_units(struct arena_segment *s)
-{
-	uint32_t unit_pages = 1u << s->unit_order;
-
-	for (uint32_t unit = 0; unit < s->n_pages >> s->unit_order; unit++) {
-		if (s->units[unit] > LEDGER_UNIT_GIVING || (s->units[unit] == LEDGER_UNIT_COLLAPSED && !s->is_thp))
-			return -EBADMSG;
-		if (s->units[unit] != LEDGER_UNIT_COMMITTED && s->units[unit] != LEDGER_UNIT_COLLAPSED)
-			continue;
-		pages_adopt(&s->pages, unit);
-		s->arena->committed_bytes += (uint64_t)unit_pages * LAYOUT_PAGE_BYTES;
-		if (s->units[unit] != LEDGER_UNIT_COLLAPSED)
-			continue;
-		bitset_set(&s->collapsed, unit);
-		s->arena->thp_bytes += (uint64_t)unit_pages * LAYOUT_PAGE_BYTES;
-	}
-	return 0;
-}
-
-void
-arena_finish_units(struct arena_segment *s)
-{
-	/* Whoever lives may have looked into it. */
-	pages_mark_free(&s->pages);
-	for (uint32_t unit = 0; unit < s->n_pages >> s->unit_order; unit++) {
-		struct segment_extent extent = extent_of(s, unit << s->unit_order, 1u << s->unit_order);
-
-		if (s->units[unit] != LEDGER_UNIT_COMMITTING && s->units[unit] != LEDGER_UNIT_GIVING)
-			continue;
-		segment_give_back(&extent);
-		atomic_write_release(&s->units[unit], LEDGER_UNIT_ABSENT);
-	}
-}
-
 void
 arena_trim(struct arena *arena)
 {

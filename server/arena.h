@@ -173,10 +173,10 @@ void arena_run_free(struct arena *arena, uint32_t page, uint32_t n_pages);
 
 /* Units that a dead slabd had committed are; 0, or -EBADMSG.  Those that were coming or going are given back. */
 int arena_adopt_units(struct arena_segment *s);
-void arena_finish_units(struct arena_segment *s);
+void arena_adopt_finish(struct arena_segment *s);
 
 /* Pages of committed units that a slab has, on that node, by what a dead slabd says.  0, or -EBADMSG: they cannot be. */
-int arena_mark(struct arena *arena, unsigned node, uint32_t page, uint32_t n_pages);
+int arena_adopt_pages(struct arena *arena, unsigned node, uint32_t page, uint32_t n_pages);
 /* A reader has left: pages that were kept for it go back to the system. */
 void arena_trim(struct arena *arena);
 /* Bytes of the segment that are free, and committed for those only who may still read there. */

@@ -252,7 +252,7 @@ slab_verify(struct arena *arena, uint32_t number, char *why, size_t why_size)
 		return 0;
 	if (!cache || !is_bounded(arena, slab, cache))
 		wrong = "descriptor";
-	else if (arena_mark(arena, slab->node, slab->first_page, slab_pages(slab)) < 0)
+	else if (arena_adopt_pages(arena, slab->node, slab->first_page, slab_pages(slab)) < 0)
 		wrong = "pages";
 	else if (words_mark(&arena->words_runs, slab->first_word, n_words_of(cache, slab->order)) < 0)
 		wrong = "words";

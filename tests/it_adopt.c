@@ -270,6 +270,8 @@ stop_and_kill(struct harness *h)
 {
 	pid_t pid = (pid_t)harness_status(h).pid;
 
+	/* What it was sent it has. */
+	CHECK(EVENTUALLY(count_kept(h) == harness_status(h).n_sessions));
 	REQUIRE(kill(h->slabd, SIGSTOP) == 0);
 	REQUIRE(kill(pid, SIGKILL) == 0);
 	return pid;
@@ -1023,7 +1025,7 @@ static struct {
 	{"REAP_DRAINED", 0}, {"RECLAIM_READ", 0}, {"RECLAIM_READ", 7}, {"MAP_BUMPED", 0}, {"MAP_BUMPED", 3}, {"SLAB_DESCRIBED", 0},
 	{"SLAB_DESCRIBED", 5}, {"SLAB_NAMED", 0}, {"SLAB_NAMED", 8}, {"SLAB_RETIRED", 0}, {"SLAB_RETIRED", 2}, {"UNIT_COMMITTING", 0},
 	{"UNIT_COMMITTING", 3}, {"UNIT_CHANGED", 0}, {"UNIT_CHANGED", 4}, {"UNIT_GIVING", 0}, {"UNIT_GIVING", 1}, {"SESSION_KEPT", 1},
-	{"SESSION_ENTERED", 1}, {"SESSION_ENDED", 0},
+	{"SESSION_ENTERED", 1}, {"SESSION_ENDED", 0}, {"RECALL_REVOKED", 0}, {"RECALL_TAKEN", 0}, {"REAP_ORDINARY", 0}, {"REAP_WALKED", 0},
 };
 
 /* Comes and goes with a cache of its own: slabs, units and sessions do, too. */
@@ -1081,6 +1083,10 @@ die_at(const char *path, unsigned i)
 	if (!CHECK(harness_audit(h).n_lost == 0 && harness_audit(h).n_doubled == 0 && harness_audit(h).n_undecided == 0))
 		printf("    at %s %u\n", deaths[i].step, deaths[i].skip);
 	slabc_free(k, p);
+	/* Of its thread's sheaf none is left revoked. */
+	if (!CHECK((p = slabc_alloc(k)) != NULL))
+		printf("    at %s %u: %s\n", deaths[i].step, deaths[i].skip, slabc_last_error());
+	slabc_free(k, p);
 	slabc_cache_close(k);
 	if (!CHECK(EVENTUALLY(harness_audit_cache(h, "turns").n_out == 0)) || !CHECK(harness_audit_cache(h, "kept").n_orphans == 3))
 		printf("    at %s %u: %u out, %u orphans\n", deaths[i].step, deaths[i].skip, (unsigned)harness_audit_cache(h, "turns").n_out,
@@ -1123,7 +1129,7 @@ it_killed_at_reaping_and_slabs(void)
 static void
 it_killed_at_units_and_sessions(void)
 {
-	die_at_some(23, 9);
+	die_at_some(23, 13);
 }
 
 CU_pSuite
