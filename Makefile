@@ -40,8 +40,8 @@ PROTO_SRC = proto/codec.c proto/channel.c
 SERVER_SRC = server/access.c server/arena.c server/audit.c server/bitset.c server/cache.c server/config.c server/conn.c server/geometry.c server/grant.c \
 	server/ladder.c server/listener.c server/log.c server/node.c server/orphan.c server/pages.c server/profile.c server/reaper.c server/ref.c server/request.c server/request_admin.c server/request_root.c server/retire.c server/root.c server/request_access.c server/session.c server/slab.c server/stash.c \
 	server/slabd.c server/stats.c server/topology.c server/watch.c server/words.c
-CLIENT_SRC = client/admin.c client/block.c client/bulk.c client/cache.c client/free.c client/mapping.c client/orphan.c client/ref.c client/root.c client/session.c client/sized.c client/slabclient.c client/thread.c
-CTL_SRC = client/ctl/ask.c client/ctl/command.c client/ctl/main.c client/ctl/show.c client/ctl/table.c
+CLIENT_SRC = client/admin.c client/block.c client/bulk.c client/cache.c client/debug.c client/free.c client/mapping.c client/orphan.c client/ref.c client/root.c client/session.c client/sized.c client/slabclient.c client/thread.c
+CTL_SRC = client/ctl/ask.c client/ctl/command.c client/ctl/leaks.c client/ctl/main.c client/ctl/show.c client/ctl/table.c
 
 obj = $(patsubst %.c,$(B)/%.o,$(1))
 SHM_OBJ = $(call obj,$(SHM_SRC)) $(B)/layout_hash.o

@@ -76,7 +76,9 @@ thread_fault(struct slabc_cache *k, enum fault kind, const void *p)
 	int r = fault_count(k, kind, p, &n);
 
 	request.fault.n = n;
-	if ((n & (n - 1)) == 0)
+	if (k->debug)
+		debug_tell(k, kind, p, n);
+	else if ((n & (n - 1)) == 0)
 		session_post(k->c, PROTO_OP_FAULT, &request);
 	return r;
 }
@@ -123,7 +125,7 @@ free_push_first(const struct free_target *f, struct sheaf *s, uint32_t n, uint32
 		atomic_write_release(&s->size, n);
 		r = FREE_E_LOST;
 	}
-	atomic_write_release(&s->busy, 0);
+	sheaf_leave(s);
 	return r;
 }
 
@@ -136,11 +138,10 @@ free_push(struct slabc_cache *k, struct sheaf *s, const struct free_target *f, u
 
 	if (s == &no_sheaf)
 		return FREE_E_FULL;
-	atomic_write(&s->busy, 1);
-	atomic_compiler_barrier();
+	sheaf_enter(s);
 	n = atomic_read(&s->size);
 	if (n >= thread_limit(k, s)) {
-		atomic_write_release(&s->busy, 0);
+		sheaf_leave(s);
 		return FREE_E_FULL;
 	}
 	STEP(CLAIM_READ);
@@ -151,12 +152,14 @@ free_push(struct slabc_cache *k, struct sheaf *s, const struct free_target *f, u
 		atomic_write(f->word, word_with(w, k->v.me, WORD_CLOSING));
 	} else if (!atomic_cas(
 			   f->word, &old, MUTANT(CLAIM_TO_ZERO) && is_foreign ? word_cleared(w) : word_with(w, k->v.me, WORD_CLOSING))) {
-		atomic_write_release(&s->busy, 0);
+		sheaf_leave(s);
 		return FREE_E_LOST;
 	}
 	if (is_foreign)
 		STEP(CLAIM_MADE);
 	STEP(FREE_CLOSED);
+	if (k->debug)
+		debug_freed(k, f->place);
 	atomic_write(&s->entry[n], f->place);
 	/* order: SHEAF_SIZE release - the entry lies below the size that covers it */
 	atomic_write_release(&s->size, n + 1);
@@ -164,7 +167,7 @@ free_push(struct slabc_cache *k, struct sheaf *s, const struct free_target *f, u
 	/* order: WORD release - the object is in the sheaf before its word is clear */
 	atomic_write_release(f->word, word_cleared(w));
 	STEP(FREE_CLEARED);
-	atomic_write_release(&s->busy, 0);
+	sheaf_leave(s);
 	if (is_foreign)
 		atomic_add(&k->shown->n_foreign_frees, 1);
 	return 0;
@@ -202,6 +205,8 @@ free_into(struct slabc_cache *k, struct sheaf *s, struct free_target *f)
 		uint32_t w = atomic_read_acquire(f->word);
 		int r = free_judge(k, f, w);
 
+		if (r == 0 && k->debug)
+			r = debug_check(k, f->place, f->word, w);
 		if (r == 0)
 			r = free_push(k, s, f, w);
 		if (r != FREE_E_LOST)

@@ -26,6 +26,8 @@
 
 struct session;
 
+enum { STATS_TOP_BYTES = 192 };
+
 struct arena_options {
 	const char *name;
 	uint64_t limit_bytes;   /* of data pages committed at one time */
@@ -35,6 +37,7 @@ struct arena_options {
 	struct access access;
 	uint32_t max_sessions; /* of one user; 0: no limit */
 	uint32_t max_caches;   /* 0: no limit but the layout's */
+	char debug[128];       /* "": none; else the checks, and of which caches (cache_parse_debug()) */
 	/* NULL: the machine's nodes. Else a test's invention, whose memory is bound to no node. */
 	const struct topology_source *source;
 };
@@ -84,6 +87,8 @@ struct arena {
 	uint64_t n_shortages;     /* atomic: commits that the system refused */
 	uint64_t thp_bytes;       /* atomic: committed units that are transparent huge pages */
 	uint64_t n_refused;       /* atomic: peers that might not */
+	char top_holder[STATS_TOP_BYTES]; /* who held most at top_ns (stats.h); under ledger_lock */
+	int64_t top_ns;           /* 0: not looked yet */
 	char page_note[256];      /* what was wanted, what was got, what would change it; under ledger_lock */
 
 	pthread_mutex_t ledger_lock; /* the descriptors' free list */

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/cache.h"
 #include "server/log.h"
 
 static const uint64_t default_arena_bytes = 1ull << 30;
@@ -238,6 +239,16 @@ set_max_caches(struct config *config, struct arena_options *arena, const char *v
 	return parse_u32(value, 0, LAYOUT_MAX_CACHES - 1, &arena->max_caches);
 }
 
+static int
+set_debug(struct config *config, struct arena_options *arena, const char *value)
+{
+	(void)config;
+	if (*value && (strlen(value) >= sizeof arena->debug || cache_parse_debug(value) < 0))
+		return -EINVAL;
+	strcpy(arena->debug, value);
+	return 0;
+}
+
 struct field {
 	const char *name;
 	bool is_arena;
@@ -264,6 +275,7 @@ static const struct field fields[] = {
 	{"mode", true, set_mode, "an octal mode of digits 0 (nothing), 4 (read-only) and 6 (read-write), such as 0640"},
 	{"max-sessions", true, set_max_sessions, "0 (no limit) to 16382"},
 	{"max-caches", true, set_max_caches, "0 (no limit) to 511"},
+	{"debug", true, set_debug, "letters of FZPU, or these and names of caches behind commas, such as FZ,message,tree*, in at most 127 bytes"},
 };
 
 enum { N_FIELDS = sizeof fields / sizeof fields[0] };

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "server/stash.h"
+#include "server/stats.h"
 #include "shm/barn.h"
 
 /* Fresh objects a refill may carve: this share of what the cache has, but so many sheaves at least (speed-notes.md, 4.2). */
@@ -485,16 +486,18 @@ static int
 explain_shortage(const struct lending *l, char *why, size_t why_size)
 {
 	struct arena *arena = l->session->arena;
-	char note[sizeof arena->page_note];
+	char note[sizeof arena->page_note], top[STATS_TOP_BYTES];
 
 	pthread_mutex_lock(&arena->ledger_lock);
 	memcpy(note, arena->page_note, sizeof note);
 	pthread_mutex_unlock(&arena->ledger_lock);
-	if (l->r == -ENOSPC)
-		snprintf(why, why_size, "arena '%s' is full: its limit is %llu bytes (--arena-size)", arena->name,
-			(unsigned long long)arena->options.limit_bytes);
-	else
+	if (l->r == -ENOSPC) {
+		stats_top_holder(arena, top, sizeof top);
+		snprintf(why, why_size, "arena '%s' is full: its limit is %llu bytes (--arena-size)%s%s", arena->name,
+			(unsigned long long)arena->options.limit_bytes, *top ? "; " : "", top);
+	} else {
 		snprintf(why, why_size, "no memory for cache '%s': %s", l->cache->name, l->r == -EOVERFLOW ? "the word table is full" : note);
+	}
 	return -ENOMEM;
 }
 

@@ -11,7 +11,7 @@
  * test for revocation; a thread without a sheaf points at a sentinel with size 0 and limit 0.
  * Every touch of size and entries lies between busy = 1 and busy = 0, so a signal handler, and slabd (after a membarrier), can tell.
  * A sheaf of a cache without owner words has SHEAF_WORDLESS in busy as long as it may be used: so the paths with words, whose first look is at
- * busy, are slow for it, and pay nothing for there being others.
+ * busy, are slow for it, and pay nothing for there being others.  SHEAF_DEBUG in a sheaf of a debug cache is for that alone.
  *
  * I1 (design.md, section 5; tests/model/alloc_free_kill.pml), in the order of the stores:
  *   allocation  word names the owner, THEN size shrinks.   free  (SHARED: word CLOSING, THEN) entry, size grows, THEN word is cleared.
@@ -27,10 +27,10 @@
 #include "shm/step.h"
 #include "shm/word.h"
 
-enum { SHEAF_BUSY = 1, SHEAF_WORDLESS = 2 };
+enum { SHEAF_BUSY = 1, SHEAF_WORDLESS = 2, SHEAF_DEBUG = 16 };
 
 struct sheaf {
-	/* SHEAF_BUSY while its owner is at work on it; SHEAF_WORDLESS.  W: owner. R: owner's signal handlers, slabd. */
+	/* SHEAF_BUSY while its owner is at work on it; SHEAF_WORDLESS, SHEAF_DEBUG.  W: owner. R: owner's signal handlers, slabd. */
 	uint32_t busy;
 	/* Allocation is slow at and below this size.  W: slabd, owner when it takes the sheaf. R: owner. */
 	uint32_t floor;
@@ -52,8 +52,8 @@ struct sheaf_view {
 	uint32_t me;                     /* owner slot */
 	uint32_t birth;                  /* added to an unowned word by an allocation: one generation, me, state at birth */
 	uint32_t index;                  /* of the handle, in a thread's table of sheaves */
-	uint32_t object_bytes;
-	uint16_t cache; /* id in the arena */
+	uint32_t object_bytes;           /* that its user has */
+	uint16_t cache;                  /* id in the arena */
 };
 
 /* The i-th entry; spelled out, since so it is one address and not a sum. */
