@@ -28,6 +28,7 @@ CU_pSuite it_flags_suite(void);
 CU_pSuite it_ctl_suite(void);
 CU_pSuite it_refill_suite(void);
 CU_pSuite it_threads_suite(void);
+CU_pSuite it_debug_suite(void);
 
 static const struct {
 	const char *name;
@@ -53,6 +54,7 @@ static const struct {
 	{"ctl", it_ctl_suite},
 	{"refill", it_refill_suite},
 	{"threads", it_threads_suite},
+	{"debug", it_debug_suite},
 };
 
 static int
