@@ -224,7 +224,7 @@ $(B)/slab-protocol.7: proto/mdoc.awk proto/proto.h proto/ops.def proto/slab-prot
 	@mkdir -p $(@D)
 	awk -f proto/mdoc.awk proto/proto.h proto/ops.def proto/slab-protocol.7.in >$@
 
-LAYOUT_PAGE_SRC = shm/layout.h shm/word.h shm/sheaf.h client/ref.c shm/slab-layout.7.in
+LAYOUT_PAGE_SRC = shm/layout.h shm/word.h shm/sheaf.h shm/debug.h client/ref.c shm/slab-layout.7.in
 $(B)/slab-layout.7: shm/mdoc.awk $(LAYOUT_PAGE_SRC)
 	@mkdir -p $(@D)
 	awk -f shm/mdoc.awk $(LAYOUT_PAGE_SRC) >$(B)/slab_layout_gen.c

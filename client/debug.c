@@ -298,7 +298,10 @@ add_track(char *text, size_t room, size_t used, const char *what, const struct l
 		now_ns > track->time_ns ? (double)(now_ns - track->time_ns) / 1e9 : 0.0, *site ? site : "?");
 }
 
-/* "at SITE; freed by client .. at SITE; allocated by .."; object NULL: of none.  With a lock held no site is made: dladdr() takes one of its own. */
+/*
+ * "at SITE; freed by client .. at SITE; allocated by ..", the latest first; object NULL: of none.  With a lock held no site is made: dladdr() takes
+ * one of its own.
+ */
 static void
 describe(const struct slabc_cache *k, char *object, bool is_locked, char *text, size_t room)
 {
@@ -314,24 +317,37 @@ describe(const struct slabc_cache *k, char *object, bool is_locked, char *text, 
 	memcpy(&record, record_at(k, object), sizeof(record));
 	if (record.seal >> 1 != seal(k, place_of(k, object), false) >> 1)
 		return;
-	used = add_track(text, room, used, "freed", &record.freed);
-	add_track(text, room, used, "allocated", &record.allocated);
+	if (record.seal & 1)
+		used = add_track(text, room, used, "freed", &record.freed);
+	used = add_track(text, room, used, "allocated", &record.allocated);
+	if (!(record.seal & 1))
+		add_track(text, room, used, "before that freed", &record.freed);
+}
+
+/* Where the page map leads from a byte: high half the word, low half how far into its object. The page is the cache's, or 0. */
+static uint64_t
+look_up(const struct slabc_cache *k, uint64_t off)
+{
+	const struct layout_page *page = &k->v.pages[off >> LAYOUT_PAGE_SHIFT];
+
+	if (off >= k->v.span || atomic_read(&page->cache) != k->v.cache)
+		return 0;
+	return (off & (LAYOUT_PAGE_BYTES - 1)) * k->v.recip + page->prod;
 }
 
 /* The object that p points to or into; NULL: none of the cache. */
 static char *
 object_at(const struct slabc_cache *k, const void *p)
 {
-	uint64_t off = (uint64_t)((const char *)p - k->v.base), x, in_object;
+	uint64_t off = (uint64_t)((const char *)p - k->v.base), x = look_up(k, off), in_object = (uint32_t)x / k->v.recip, start = off - in_object;
 	bool is_inside;
 
-	if (off >= k->v.span)
+	if (x == 0 || in_object > off || !sheaf_word_at(&k->v, k->v.base + start, &is_inside))
 		return NULL;
-	x = (off & (LAYOUT_PAGE_BYTES - 1)) * k->v.recip + k->v.pages[off >> LAYOUT_PAGE_SHIFT].prod;
-	in_object = (uint32_t)x / k->v.recip;
-	if (in_object > off || !sheaf_word_at(&k->v, k->v.base + off - in_object, &is_inside))
+	/* What is left over at the end of a slab is no object: its record would lie in pages that may not be there. */
+	if (look_up(k, start) >> 32 != look_up(k, start + k->slot_bytes - 1) >> 32)
 		return NULL;
-	return k->v.base + off - in_object;
+	return k->v.base + start;
 }
 
 static void
