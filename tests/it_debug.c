@@ -20,7 +20,7 @@
 
 CU_pSuite it_debug_suite(void);
 
-enum { SIZE = 60 };
+enum { SIZE = 60, BIG = 16384 };
 
 /* Keeps a call from being the last thing a function does, which would leave no frame. */
 #define NO_TAIL_CALL() __asm__ volatile("" ::: "memory")
@@ -462,17 +462,22 @@ static void
 churn(struct peer *me, void *arg)
 {
 	struct slabc *c = harness_open(arg, "churn");
-	struct slabc_cache *k = open_debug(c, "d", SIZE, SLABC_RECLAIM | SLABC_SHARED, 0);
-	char *p[100];
+	/* All checks; and objects whose poison takes so long that most kills fall in the midst of it. */
+	struct slabc_cache *ks[2] = {open_debug(c, "d", SIZE, SLABC_RECLAIM | SLABC_SHARED, 0),
+		open_debug(c, "big", BIG, SLABC_RECLAIM, SLABC_DEBUG_SANITY | SLABC_DEBUG_RED_ZONE | SLABC_DEBUG_POISON)};
+	char *p[50];
 
 	peer_tell(me, 'r');
-	for (;;) {
-		for (int i = 0; i < 100; i++) {
+	for (int round = 0;; round++) {
+		struct slabc_cache *k = ks[round % 2];
+		size_t size = round % 2 ? BIG : SIZE;
+
+		for (int i = 0; i < 50; i++) {
 			REQUIRE((p[i] = make_object(k)) != NULL);
-			memset(p[i], i, SIZE);
+			p[i][0] = p[i][size - 1] = (char)i;
 		}
-		for (int i = 0; i < 100; i++) {
-			CHECK(p[i][0] == i && p[i][SIZE - 1] == i);
+		for (int i = 0; i < 50; i++) {
+			CHECK(p[i][0] == i && p[i][size - 1] == i);
 			CHECK(drop_object(k, p[i]) == 0);
 		}
 	}
@@ -487,7 +492,7 @@ it_killed_at_any_instant(void)
 	pid_t witness = harness_spawn(h, churn, h);
 
 	peer_await(harness_peer(h, witness), 'r');
-	for (int i = 0; i < 25; i++) {
+	for (int i = 0; i < 60; i++) {
 		pid_t pid = harness_spawn(h, churn, h);
 		int64_t until = harness_now_ns() + rand_r(&seed) % 10 * 1000000;
 
