@@ -492,7 +492,7 @@ it_killed_at_any_instant(void)
 	pid_t witness = harness_spawn(h, churn, h);
 
 	peer_await(harness_peer(h, witness), 'r');
-	for (int i = 0; i < 60; i++) {
+	for (int i = 0; i < 30; i++) {
 		pid_t pid = harness_spawn(h, churn, h);
 		int64_t until = harness_now_ns() + rand_r(&seed) % 10 * 1000000;
 
