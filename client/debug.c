@@ -421,10 +421,14 @@ debug_allocated(struct slabc_cache *k, void *object)
 	}
 	atomic_compiler_barrier();
 	/* Before the poison goes: who dies now leaves an object that nobody looks at. */
-	atomic_write(&record->seal, in_use);
+	if (!MUTANT(SEAL_LATE))
+		atomic_write(&record->seal, in_use);
 	atomic_compiler_barrier();
 	if (k->debug & LAYOUT_CACHE_POISON)
 		memset(p, DEBUG_POISON_IN_USE, k->v.object_bytes);
+	STEP(DEBUG_MADE);
+	if (MUTANT(SEAL_LATE))
+		atomic_write(&record->seal, in_use);
 }
 
 int
@@ -453,10 +457,17 @@ debug_freed(struct slabc_cache *k, uint32_t place)
 
 	if (k->debug & LAYOUT_CACHE_USER)
 		make_track(k, &record->freed);
-	fill_poison(k, p);
+	if (!MUTANT(SEAL_FIRST))
+		fill_poison(k, p);
 	atomic_compiler_barrier();
+	if (!MUTANT(SEAL_FIRST))
+		STEP(DEBUG_POISONED);
 	/* Last, so that it vouches for the poison. */
 	atomic_write(&record->seal, seal(k, place, true));
+	if (MUTANT(SEAL_FIRST)) {
+		STEP(DEBUG_POISONED);
+		fill_poison(k, p);
+	}
 }
 
 void

@@ -42,7 +42,9 @@
 	X(AUDIT_FIRST_LOOK) /* words read, sheaves not */                                                                                  \
 	X(AUDIT_SECOND_LOOK) /* sheaves read, words not read again */                                                                      \
 	X(MAP_BUMPED)       /* page map: new incarnation written, rest still old */                                                        \
-	X(DEREF_READ)       /* page map read, word not */
+	X(DEREF_READ)       /* page map read, word not */                                                                                  \
+	X(DEBUG_MADE)       /* debug cache: sealed as in use, and full of new bytes */                                                     \
+	X(DEBUG_POISONED)   /* debug cache: full of poison, not sealed as free */
 
 #define MUTANT_LIST(X)                                                                                                                     \
 	X(SHRINK_FIRST)                                                                                                                    \
@@ -67,7 +69,9 @@
 	X(NO_WORD_CHECK)                                                                                                                   \
 	X(GENERATION_RESET)                                                                                                                \
 	X(NO_INCARNATION)                                                                                                                  \
-	X(NO_GUARD)
+	X(NO_GUARD)                                                                                                                        \
+	X(SEAL_FIRST)                                                                                                                      \
+	X(SEAL_LATE)
 
 #define STEP_ENUM(x) STEP_##x,
 enum step { STEP_LIST(STEP_ENUM) STEP_COUNT };
