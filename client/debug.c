@@ -136,17 +136,21 @@ find_frame(const void *pc, char *text)
 	name_frame(pc, text, FRAME_TEXT_BYTES);
 }
 
-/* Where the program called the library, innermost first. */
+/* Where the program called the library, innermost first.  A sanitizer's backtrace() is a frame above ours: nothing counts before the first of those. */
 static void
 make_site(char *site)
 {
 	void *pc[MAX_FRAMES + MAX_OWN_FRAMES];
-	int n = backtrace(pc, MAX_FRAMES + MAX_OWN_FRAMES), n_named = 0;
+	int n = backtrace(pc, MAX_FRAMES + MAX_OWN_FRAMES), first = 0, n_named = 0;
 	char text[FRAME_TEXT_BYTES];
 	size_t used = 0;
 
 	memset(site, 0, LAYOUT_SITE_BYTES);
-	for (int i = 0; i < n && n_named < MAX_FRAMES; i++) {
+	for (int i = n - 1; i >= 0; i--) {
+		find_frame(pc[i], text);
+		first = *text ? first : i;
+	}
+	for (int i = first; i < n && n_named < MAX_FRAMES; i++) {
 		size_t length;
 
 		find_frame(pc[i], text);
@@ -311,7 +315,7 @@ describe(const struct slabc_cache *k, char *object, bool is_locked, char *text, 
 
 	if (!is_locked)
 		make_site(site);
-	used = add(text, room, 0, "at %s", is_locked ? "the end of its thread" : *site ? site : "?");
+	used = add(text, room, 0, "at %s", is_locked ? "its thread's end, a shrinking or a closing" : *site ? site : "?");
 	if (!object || !(k->debug & LAYOUT_CACHE_USER))
 		return;
 	memcpy(&record, record_at(k, object), sizeof(record));

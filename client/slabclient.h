@@ -43,7 +43,7 @@ typedef uint64_t slabc_ref;
 /* Session flags. */
 #define SLABC_RDONLY 0x1u /* resolve references only; nothing can be written */
 
-/* Cache flags; all openers must agree but for SLABC_NOWAIT, which is the opener's own. */
+/* Cache flags; all openers must agree but for SLABC_NOWAIT, which is the opener's own, and SLABC_DEBUG, which is its maker's. */
 #define SLABC_RECLAIM 0x1u /* objects of a client that dies are freed; default: kept as orphans. A free by pointer of another's object is refused */
 #define SLABC_SHARED 0x2u  /* objects are shared from birth: for containers whose links are offsets */
 /*
