@@ -311,18 +311,30 @@ it_wild_and_misaligned_frees(void)
 static void
 it_any_place_is_looked_at_safely(void)
 {
+	enum { UNIT_BYTES = 65536 }; /* committed at once */
 	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k --arena-size=4M");
+	struct slabc_cache_options options = SLABC_CACHE_OPTIONS_INIT;
 	struct slabc *c = harness_open(h, "prober");
-	struct slabc_cache *k = open_debug(c, "d", 1000, 0, SLABC_DEBUG_USER);
-	char *p = make_object(k), *base = (char *)((uintptr_t)p & ~(uintptr_t)0x1fffff);
-	uint64_t bytes = harness_status(h).bytes_4k;
-	int n_freed = 0;
+	struct slabc_cache *k;
+	char *first = NULL;
+	int n = 0, n_freed = 0;
 
-	REQUIRE(p != NULL && harness_cache(h, "d").n_slabs > 0);
-	for (size_t at = 0; at < 64 * 4096; at += 8)
-		n_freed += drop_object(k, base + at) == 0;
-	CHECK(n_freed == 1);
-	CHECK(harness_status(h).bytes_4k == bytes);
+	options.flags = SLABC_DEBUG;
+	options.debug = SLABC_DEBUG_USER;
+	options.sheaf_capacity = SLABC_SHEAVES_NONE;
+	REQUIRE(slabc_cache_open(c, "d", 1000, &options, &k) == 0);
+	/* Slabs up to the end of what is committed. */
+	for (; harness_cache(h, "d").n_pages < UNIT_BYTES / 4096; n++) {
+		char *p = make_object(k);
+
+		REQUIRE(p != NULL);
+		first = first && first < p ? first : p;
+	}
+	REQUIRE(harness_status(h).bytes_4k == UNIT_BYTES);
+	for (size_t at = 0; at < UNIT_BYTES + 4096; at += 8)
+		n_freed += drop_object(k, (char *)((uintptr_t)first & ~(uintptr_t)4095) + at) == 0;
+	CHECK(n_freed == n);
+	CHECK(harness_status(h).bytes_4k == UNIT_BYTES);
 	slabc_close(c);
 	CHECK(harness_audit(h).n_lost == 0 && harness_audit(h).n_doubled == 0);
 }
