@@ -28,7 +28,7 @@ endif
 # C_EXTRA, LD_EXTRA: what a variant adds (check-asan, check-tsan, the steps build).
 C_EXTRA =
 LD_EXTRA =
-C_ALL = -std=gnu11 -D_GNU_SOURCE $(WARN) -I. -fPIC -pthread $(CFLAGS) $(C_EXTRA)
+C_ALL = -std=gnu11 -D_GNU_SOURCE $(WARN) -I. -I$(B) -fPIC -pthread $(CFLAGS) $(C_EXTRA)
 LD_ALL = -pthread $(LDFLAGS) $(LD_EXTRA)
 
 PC_SERVER := libevent msgpack libsystemd
@@ -37,10 +37,62 @@ CLIENT_LIBS = $(shell pkg-config --libs msgpack)
 
 SHM_SRC = shm/barn.c shm/segment.c
 PROTO_SRC = proto/codec.c proto/channel.c
-SERVER_SRC = server/access.c server/arena.c server/audit.c server/bitset.c server/cache.c server/config.c server/conn.c server/geometry.c server/grant.c \
-	server/ladder.c server/listener.c server/log.c server/node.c server/orphan.c server/pages.c server/profile.c server/reaper.c server/ref.c server/request.c server/request_admin.c server/request_root.c server/retire.c server/root.c server/request_access.c server/session.c server/slab.c server/stash.c \
-	server/slabd.c server/stats.c server/topology.c server/watch.c server/words.c
-CLIENT_SRC = client/admin.c client/block.c client/bulk.c client/cache.c client/debug.c client/free.c client/mapping.c client/orphan.c client/ref.c client/root.c client/session.c client/sized.c client/slabclient.c client/thread.c
+SERVER_SRC = \
+	server/access.c \
+	server/arena.c \
+	server/audit.c \
+	server/bitset.c \
+	server/cache.c \
+	server/claim.c \
+	server/config.c \
+	server/conn.c \
+	server/ephemeral.c \
+	server/geometry.c \
+	server/grant.c \
+	server/ladder.c \
+	server/listener.c \
+	server/log.c \
+	server/node.c \
+	server/orphan.c \
+	server/pages.c \
+	server/profile.c \
+	server/quota.c \
+	server/readers.c \
+	server/reaper.c \
+	server/recall.c \
+	server/ref.c \
+	server/request.c \
+	server/request_access.c \
+	server/request_admin.c \
+	server/request_root.c \
+	server/retire.c \
+	server/root.c \
+	server/session.c \
+	server/slab.c \
+	server/slabd.c \
+	server/stash.c \
+	server/stats.c \
+	server/topology.c \
+	server/watch.c \
+	server/words.c
+CLIENT_SRC = \
+	client/admin.c \
+	client/block.c \
+	client/bulk.c \
+	client/cache.c \
+	client/debug.c \
+	client/foreign.c \
+	client/free.c \
+	client/inline.c \
+	client/mapping.c \
+	client/node.c \
+	client/orphan.c \
+	client/ref.c \
+	client/root.c \
+	client/session.c \
+	client/sized.c \
+	client/slabclient.c \
+	client/thread.c
 CTL_SRC = client/ctl/ask.c client/ctl/command.c client/ctl/leaks.c client/ctl/main.c client/ctl/show.c client/ctl/table.c
 
 obj = $(patsubst %.c,$(B)/%.o,$(1))
@@ -52,7 +104,7 @@ CTL_OBJ = $(call obj,$(CTL_SRC))
 
 LIB = $(B)/libslabclient.so.$(VERSION)
 
-all: $(B)/slabd $(B)/slabctl $(B)/libslabclient.so $(B)/libslabclient.a
+all: $(B)/slabd $(B)/slabctl $(B)/libslabclient.so $(B)/libslabclient.a $(B)/slabclient-inline.h
 
 $(B)/slabd: $(B)/server/main.o $(SERVER_OBJ) $(PROTO_OBJ) $(SHM_OBJ)
 	$(CC) $(LD_ALL) -o $@ $^ $(SERVER_LIBS)
@@ -82,6 +134,15 @@ $(B)/layout_hash.c: $(B)/layout_hash_gen.c
 $(B)/layout_hash.o: $(B)/layout_hash.c
 	$(CC) $(C_ALL) -c -o $@ $<
 
+# The layout hash as a part of a name; and the public header that has the fast path in it.
+$(B)/layout_name.h: $(B)/layout_hash.c
+	sed -n 's/.* = 0x\([0-9a-f]*\)ull;/#define LAYOUT_NAME \1/p' $< >$@
+
+$(B)/client/inline.o: $(B)/layout_name.h
+
+$(B)/slabclient-inline.h: client/slabclient-inline.h.in client/inline.awk shm/atomic.h shm/layout.h shm/sheaf.h shm/word.h $(B)/layout_name.h
+	awk -v hash=$$(sed 's/.* //' $(B)/layout_name.h) -f client/inline.awk $< >$@
+
 # The client hides everything that its header does not declare.
 $(CLIENT_OBJ) $(PROTO_OBJ): C_EXTRA += -fvisibility=hidden
 
@@ -93,7 +154,7 @@ $(B)/%.o: %.c
 
 # Tests. One binary a kind; check.sh runs them and adds up what they say.
 
-UNIT_SRC = tests/unit_main.c tests/skip.c $(filter-out tests/test_mutants.c,$(wildcard tests/test_*.c))
+UNIT_SRC = tests/unit_main.c tests/skip.c tests/world.c $(filter-out tests/test_mutants.c,$(wildcard tests/test_*.c))
 IT_SRC = tests/it_main.c tests/skip.c $(wildcard tests/harness*.c) $(filter-out tests/it_main.c,$(wildcard tests/it_*.c))
 STRESS_SRC = tests/stress_kill.c $(wildcard tests/ghost*.c)
 TEST_LIBS = -lcunit
@@ -112,6 +173,22 @@ $(B)/tests/stress_kill: $(call obj,$(STRESS_SRC)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/l
 $(B)/tests/steady: $(B)/tests/steady.o $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
 
+$(B)/tests/instructions: $(B)/tests/instructions.o $(B)/libslabclient.so
+	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
+
+# Programs with the fast path inlined: from the same sources as the others.
+$(B)/inlined/%.o: %.c $(B)/slabclient-inline.h
+	@mkdir -p $(@D)
+	$(CC) $(C_ALL) -fPIE -Iclient -include $(B)/slabclient-inline.h -MMD -MP -c -o $@ $<
+
+$(B)/tests/it-inline: $(patsubst %.c,$(B)/inlined/%.o,$(IT_SRC)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.so
+	@mkdir -p $(@D)
+	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK) $(CLIENT_LIBS) $(TEST_LIBS) -ldl
+
+$(B)/tests/instructions-inline: $(B)/inlined/tests/instructions.o $(B)/libslabclient.so
+	@mkdir -p $(@D)
+	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
+
 # Built with SLAB_STEPS (shm/step.h), everything in one program.
 $(B)/tests/test_mutants: $(call obj,tests/test_mutants.c $(wildcard tests/steps_*.c)) $(B)/shm/step.o $(ALL_OBJ)
 	$(CC) $(LD_ALL) -o $@ $^ $(SERVER_LIBS) $(TEST_LIBS)
@@ -119,9 +196,9 @@ $(B)/tests/test_mutants: $(call obj,tests/test_mutants.c $(wildcard tests/steps_
 $(B)/tests/attach: $(B)/tests/systemd/attach.o $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
 
-test-programs: all $(B)/tests/unit $(B)/tests/it $(B)/tests/stress_kill $(B)/tests/steady $(B)/tests/attach
+test-programs: all $(B)/tests/unit $(B)/tests/it $(B)/tests/stress_kill $(B)/tests/steady $(B)/tests/attach $(B)/tests/instructions $(B)/tests/instructions-inline
 
-check: test-programs
+check: test-programs $(B)/tests/it-inline
 	$(MAKE) VARIANT=steps C_EXTRA=-DSLAB_STEPS build/steps/tests/test_mutants
 	BUILD=$(B) tests/check.sh
 
@@ -145,20 +222,47 @@ check-mutants:
 check-model:
 	tests/model/check.sh
 
+# Placement is checked in a guest of two NUMA nodes, if there is a kernel for it (tests/check-numa.sh says where from).
 check-long: test-programs
+	tests/check-numa.sh $(B) || [ $$? = 77 ]
 	$(B)/tests/stress_kill --kills=5000
+	$(B)/tests/stress_kill --kills=2000 --threads=2 --recall
 
 # Speed (tests/bench).
 
 BENCH_SRC = $(wildcard tests/bench/*.c)
 
+# Each of them alone with the peers that it measures.
+BENCH_FRAME = $(call obj,$(filter-out tests/bench/peer_%.c,$(BENCH_SRC)))
+BENCH_LINK = -L$(B) -lslabclient -Wl,-rpath,'$$ORIGIN/../..' -lm
+
 $(B)/tests/bench/bench: $(call obj,$(BENCH_SRC)) $(B)/libslabclient.so
-	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) -L$(B) -lslabclient -Wl,-rpath,'$$ORIGIN/../..' -lm
+	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(BENCH_LINK)
+
+$(B)/tests/bench/bench-inline: $(BENCH_FRAME) $(B)/inlined/tests/bench/peer_slabd.o $(B)/libslabclient.so
+	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(BENCH_LINK) -Wl,--wrap=slabc_alloc,--wrap=slabc_free
+
+$(B)/tests/bench/peers/dpdk.o: C_EXTRA += $(shell pkg-config --cflags libdpdk 2>/dev/null)
+$(B)/tests/bench/bench-dpdk: $(BENCH_FRAME) $(B)/tests/bench/peers/dpdk.o
+	$(CC) $(LD_ALL) -o $@ $^ $(shell pkg-config --libs libdpdk) -lm
+
+$(B)/tests/bench/peers/boost.o: tests/bench/peers/boost.cc
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -Wall -Wextra -I. -pthread $(CFLAGS) -MMD -MP -c -o $@ $<
+$(B)/tests/bench/bench-boost: $(BENCH_FRAME) $(B)/tests/bench/peers/boost.o
+	$(CXX) $(LD_ALL) -o $@ $^ -lrt -lm
+
+# The peers whose packages are there.
+BENCH_PEERS = $(B)/tests/bench/bench-inline $(if $(shell pkg-config --exists libdpdk && echo yes),$(B)/tests/bench/bench-dpdk) \
+	$(if $(wildcard /usr/include/boost/interprocess/managed_shared_memory.hpp),$(B)/tests/bench/bench-boost)
 
 BENCH_ENV = SLABD=$(B)/slabd SLABCTL=$(B)/slabctl BENCH=$(B)/tests/bench/bench OUT=build/bench
 
 bench: all $(B)/tests/bench/bench
 	$(BENCH_ENV) tests/bench/run.sh
+
+bench-peers: all $(B)/tests/bench/bench $(BENCH_PEERS)
+	$(BENCH_ENV) tests/bench/peers.sh
 
 bench-trade: all $(B)/tests/bench/bench
 	$(BENCH_ENV) tests/bench/trade.sh
@@ -184,6 +288,7 @@ $(B)/slabctl $(BINDIR) 755
 $(LIB) $(LIBDIR) 755
 $(B)/libslabclient.a $(LIBDIR) 644
 client/slabclient.h $(INCLUDEDIR) 644
+$(B)/slabclient-inline.h $(INCLUDEDIR) 644
 $(B)/libslabclient.pc $(LIBDIR)/pkgconfig 644
 $(B)/slabd.service $(SYSTEMDDIR) 644
 systemd/slabd.socket $(SYSTEMDDIR) 644
@@ -247,7 +352,7 @@ uninstall:
 	for l in $(INSTALL_LINKS); do rm -f "$(DESTDIR)$(LIBDIR)/$$l"; done
 
 format:
-	clang-format -i shm/*.[ch] proto/*.[ch] server/*.[ch] client/*.[ch] client/ctl/*.[ch] tests/*.[ch] tests/bench/*.[ch] examples/*.[ch]
+	clang-format -i shm/*.[ch] proto/*.[ch] server/*.[ch] client/*.[ch] client/ctl/*.[ch] tests/*.[ch] tests/bench/*.[ch] tests/bench/peers/*.c* examples/*.[ch]
 
 help:
 	@echo "make              slabd, slabctl and libslabclient in $(B)/"
@@ -255,8 +360,9 @@ help:
 	@echo "make check        all tests (root: also hugepage pools, other users, kills)"
 	@echo "make check-asan, check-tsan   unit and integration tests under sanitizers"
 	@echo "make check-mutants, check-model   each rule broken on purpose, in C and in the models (spin)"
-	@echo "make check-long   the kill storm ten times as long"
+	@echo "make check-long   the kill storm ten times as long, and placement on two NUMA nodes (a guest in qemu)"
 	@echo "make bench        speed beside glibc and tcmalloc;  make bench-trade   speed against memory, table and plot;  make bench-control   what a message costs"
+	@echo "make bench-peers  speed and memory beside DPDK, Boost.Interprocess, jemalloc, mimalloc, tcmalloc, as far as installed: tables and plots"
 	@echo "make install, uninstall       PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)"
 	@echo "make format, clean, help"
 
@@ -265,5 +371,5 @@ clean:
 
 FORCE:
 
-.PHONY: all test-programs check check-asan check-tsan check-mutants check-model check-long bench bench-trade bench-control demo install uninstall format help clean FORCE
+.PHONY: all test-programs check check-asan check-tsan check-mutants check-model check-long bench bench-trade bench-control bench-peers demo install uninstall format help clean FORCE
 .DELETE_ON_ERROR:

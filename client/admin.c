@@ -103,8 +103,11 @@ destroy(struct slabc *c, const char *name)
 	int r;
 
 	strcpy(request.destroy.name, name);
-	for (struct slabc_cache *k = c->handles[id]; id && k; k = k->next)
+	/* What this session has freed does not count as in use. */
+	for (struct slabc_cache *k = c->handles[id]; id && k; k = k->next) {
 		thread_drain_all(c, k);
+		cache_settle(k);
+	}
 	r = session_call(c, PROTO_OP_DESTROY, &request, &reply, session_deadline(c, &deadline));
 	if (r < 0)
 		return r;

@@ -20,6 +20,18 @@ __thread struct thread_local_state tls __attribute__((tls_model("initial-exec"))
 struct sheaf no_sheaf __attribute__((aligned(64)));
 struct sheaf *const no_sheaves[CLIENT_MAX_HANDLES] = {[0 ... CLIENT_MAX_HANDLES - 1] = &no_sheaf};
 
+const struct thread_cache thread_cache_none = {
+	.main_slot = CLIENT_NO_SLOT,
+	.spare_slot = CLIENT_NO_SLOT,
+	.foreign_slot = CLIENT_NO_SLOT,
+	.record_slot = CLIENT_NO_SLOT,
+	.away_slot = CLIENT_NO_SLOT,
+	.home_os_node = UINT16_MAX,
+	.n_home = UINT32_MAX,
+};
+
+_Static_assert(offsetof(struct thread_block, main) % 64 != 0, "no main[0] where a page or line begins");
+
 struct thread_block *library_threads;
 static uint64_t numbers_used[CLIENT_MAX_THREADS / 64]; /* library_lock */
 static pthread_key_t exit_key;
@@ -85,6 +97,7 @@ block_new(struct thread_block **tbp)
 	pthread_setspecific(exit_key, tb);
 	tls.main = tb->main;
 	tls.block = tb;
+	inline_show(tb->main);
 	*tbp = tb;
 	return 0;
 }
@@ -115,11 +128,14 @@ thread_get(struct slabc_cache *k, struct thread_block **tbp)
 		pthread_mutex_lock(&library_lock);
 		if (!block_has_session(tb, k->c))
 			atomic_add(&k->c->session->n_threads, 1);
-		tb->cache[i] = (struct thread_cache){.k = k, .main_slot = CLIENT_NO_SLOT, .spare_slot = CLIENT_NO_SLOT};
+		tb->cache[i] = thread_cache_none;
+		tb->cache[i].k = k;
 		if (tb->n_caches <= i)
 			tb->n_caches = i + 1;
 		pthread_mutex_unlock(&library_lock);
 	}
+	if (k->mark & SHEAF_NODED)
+		node_learn(k, &tb->cache[i]);
 	*tbp = tb;
 	return 0;
 }
@@ -133,14 +149,12 @@ thread_drop(struct thread_block *tb, uint32_t i, bool is_forgotten)
 	if (!had.k)
 		return;
 	atomic_write(&tb->main[i], &no_sheaf);
-	*t = (struct thread_cache){.main_slot = CLIENT_NO_SLOT, .spare_slot = CLIENT_NO_SLOT};
-	for (uint32_t j = 0; j < CLIENT_MAX_DEFERRED; j++) {
-		struct slabc_cache *k = had.k;
-
-		atomic_cas(&tb->deferred[j].k, &k, (struct slabc_cache *)NULL);
-	}
+	*t = thread_cache_none;
+	/* Also of what is forgotten: the program is told of lost claims. */
+	foreign_drop(had.k, tb, &had);
 	if (is_forgotten)
 		return;
+	node_drop(had.k, tb, &had);
 	if (had.k->debug && had.main_slot != CLIENT_NO_SLOT)
 		debug_check_idle(had.k, s);
 	if (had.k->debug && had.spare_slot != CLIENT_NO_SLOT)
@@ -170,6 +184,7 @@ thread_exit(void *arg)
 		tb->next->linkp = tb->linkp;
 	numbers_used[tb->number / 64] &= ~(UINT64_C(1) << (tb->number % 64));
 	pthread_mutex_unlock(&library_lock);
+	inline_show(NULL);
 	tls.main = no_sheaves;
 	tls.block = NULL;
 	munmap(tb, sizeof(*tb));
@@ -189,6 +204,7 @@ thread_forget_all(void)
 	library_threads = NULL;
 	memset(numbers_used, 0, sizeof(numbers_used));
 	pthread_setspecific(exit_key, NULL);
+	inline_show(NULL);
 	tls.main = no_sheaves;
 	tls.block = NULL;
 }
@@ -206,6 +222,18 @@ thread_defer(struct thread_block *tb, struct slabc_cache *k, void *p)
 	/* order: DEFERRED release - p is there before k shows the entry */
 	atomic_write_release(&tb->deferred[n].k, k);
 	return true;
+}
+
+void
+thread_forget_deferred(struct slabc_cache *k)
+{
+	for (struct thread_block *tb = library_threads; tb; tb = tb->next) {
+		for (uint32_t i = 0; i < CLIENT_MAX_DEFERRED; i++) {
+			struct slabc_cache *old = k;
+
+			atomic_cas(&tb->deferred[i].k, &old, (struct slabc_cache *)NULL);
+		}
+	}
 }
 
 void

@@ -4,7 +4,8 @@
  *
  * Bulk calls work in portions of what the main sheaf has, or has room for, at most CLIENT_PORTION: one bracket, one size store a portion.
  * The order is that of single calls (I1): all words named, then the size; all words closed, entries, the size, then the words cleared.  A
- * portion is cleared before its sheaf can change hands.
+ * portion is cleared before its sheaf can change hands.  Others' objects go into the foreign sheaf as they are met;
+ * what lies on another node is freed by itself.
  *
  * A prefilled sheaf is a slot with holder APP; struct slabc_sheaf is the application's, made with malloc.
  */
@@ -25,6 +26,7 @@ struct portion {
 	uint32_t *word[CLIENT_PORTION];
 	uint32_t n_rest;
 	struct rest rest[CLIENT_PORTION];
+	bool is_foreign_full; /* the single path makes room for the next ones */
 };
 
 uint32_t
@@ -88,9 +90,15 @@ alloc_bulk(struct slabc_cache *k, struct thread_block *tb, size_t n, void **pv, 
 	return 0;
 }
 
-/* One object of a bulk free: closes its word if it is the client's own.  false: it goes to the rest. */
+static uint32_t
+place_of(const struct slabc_cache *k, const void *p)
+{
+	return (uint32_t)((uint64_t)((const char *)p - k->v.base) >> LAYOUT_PLACE_SHIFT);
+}
+
+/* One object of a bulk free: closes its word if it is the client's own.  false: it is in the foreign sheaf, or goes to the rest. */
 static bool
-close_one(const struct slabc_cache *k, struct portion *portion, void *p, uint32_t *word)
+close_one(const struct slabc_cache *k, struct thread_cache *t, struct portion *portion, void *p, uint32_t *word)
 {
 	/* order: WORD acquire - what the last holder wrote */
 	uint32_t w = word ? atomic_read_acquire(word) : 0;
@@ -102,6 +110,11 @@ close_one(const struct slabc_cache *k, struct portion *portion, void *p, uint32_
 	}
 	if (is_mine && word_state(w) != WORD_CLOSING && atomic_cas(word, &w, word_with(w, k->v.me, WORD_CLOSING)))
 		return true;
+	if (sheaf_is_foreign(&k->v, w)) {
+		if (t->foreign && sheaf_push_foreign(t->foreign, t->record, place_of(k, p), word, w))
+			return false;
+		portion->is_foreign_full = k->is_late;
+	}
 	/* A pointer that comes twice is met CLOSING here; later it would be found free, or another's. */
 	portion->rest[portion->n_rest++] = (struct rest){.p = p, .is_double = is_mine && word_state(w) == WORD_CLOSING};
 	return false;
@@ -109,22 +122,25 @@ close_one(const struct slabc_cache *k, struct portion *portion, void *p, uint32_
 
 /* Closes what of pv is the client's own, up to the room in s.  Returns how many of pv were looked at. s is busy. */
 static size_t
-close_portion(const struct slabc_cache *k, struct portion *portion, uint32_t room, size_t n, void **pv)
+close_portion(const struct slabc_cache *k, struct thread_cache *t, struct portion *portion, uint32_t room, size_t n, void **pv)
 {
 	size_t i;
 
-	portion->n = portion->n_rest = 0;
-	for (i = 0; i < n && portion->n < room && portion->n_rest < CLIENT_PORTION; i++) {
+	for (i = 0; i < n && portion->n < room && portion->n_rest < CLIENT_PORTION && !portion->is_foreign_full; i++) {
 		bool is_inside;
 		uint32_t *word;
 
 		if (!pv[i])
 			continue;
 		word = sheaf_word_at(&k->v, pv[i], &is_inside);
-		if (!(k->is_wordless && word) && !close_one(k, portion, pv[i], word))
+		if (word && node_is_away(k, t, place_of(k, pv[i]))) {
+			portion->rest[portion->n_rest++] = (struct rest){.p = pv[i]};
+			continue;
+		}
+		if (!(k->is_wordless && word) && !close_one(k, t, portion, pv[i], word))
 			continue;
 		portion->word[portion->n] = word;
-		portion->place[portion->n++] = (uint32_t)((uint64_t)((char *)pv[i] - k->v.base) >> LAYOUT_PLACE_SHIFT);
+		portion->place[portion->n++] = place_of(k, pv[i]);
 	}
 	return i;
 }
@@ -161,6 +177,7 @@ push_portion(struct slabc_cache *k, struct thread_block *tb, struct portion *por
 	size_t n_seen = 0;
 
 	portion->n = portion->n_rest = 0;
+	portion->is_foreign_full = false;
 	if (s == &no_sheaf)
 		return 0;
 	sheaf_enter(s);
@@ -169,7 +186,7 @@ push_portion(struct slabc_cache *k, struct thread_block *tb, struct portion *por
 	room = size < limit ? limit - size : 0;
 	if (room > CLIENT_PORTION)
 		room = CLIENT_PORTION;
-	n_seen = close_portion(k, portion, room, n, pv);
+	n_seen = close_portion(k, &tb->cache[k->v.index], portion, room, n, pv);
 	STEP(FREE_CLOSED);
 	if (MUTANT(CLEAR_FIRST)) {
 		clear_portion(k, portion);
@@ -298,12 +315,13 @@ take_cached(struct slabc_cache *k, struct thread_block *tb, uint32_t n, struct s
 	struct layout_slot *slots = k->c->slots;
 	int32_t slot = t->spare_slot;
 
-	if (slot != CLIENT_NO_SLOT && sheaf_look(t->spare) >= (int32_t)n && sheaf_shut(&slots[slot], t->spare, thread_holder(tb))) {
+	if (slot != CLIENT_NO_SLOT && sheaf_look(t->spare) >= (int32_t)n) {
 		struct sheaf *s = t->spare;
 
+		STEP(PREFILL_LOOKED);
 		t->spare = NULL;
 		t->spare_slot = CLIENT_NO_SLOT;
-		if (barn_take(&slots[slot], thread_holder(tb), LAYOUT_HOLDER_APP)) {
+		if (sheaf_shut(k, (uint32_t)slot, s, thread_holder(tb)) && barn_take(&slots[slot], thread_holder(tb), LAYOUT_HOLDER_APP)) {
 			sheaf_open(k, s, (uint32_t)slot);
 			*sheafp = s;
 			return slot;
@@ -377,9 +395,26 @@ slabc_prefill(struct slabc_cache *k, size_t n)
 	return s;
 }
 
+/* A prefilled sheaf gave nothing: is there an object in it? */
+static bool
+is_worth_trying(struct slabc_cache *k, struct sheaf *s, uint32_t *triesp)
+{
+	int32_t n = sheaf_look(s);
+
+	if (n == 0 || ++*triesp > CLIENT_REVOKED_TRIES)
+		return false;
+	/* It was the thread's spare when slabd chose it: slabd will find that it has changed hands, and let it be. */
+	if (n < 0)
+		sheaf_pause();
+	else
+		thread_drop_top(k, s);
+	return true;
+}
+
 void *
 slabc_alloc_from(struct slabc_cache *k, struct slabc_sheaf *s)
 {
+	uint32_t tries = 0;
 	int r = cache_usable(k);
 	void *p;
 
@@ -391,7 +426,7 @@ slabc_alloc_from(struct slabc_cache *k, struct slabc_sheaf *s)
 		p = sheaf_take(k, s->sheaf);
 		if (p)
 			return p;
-	} while (thread_drop_top(k, s->sheaf));
+	} while (is_worth_trying(k, s->sheaf, &tries));
 	return error_null(error_set(ENOMEM, "the prefilled sheaf is empty: slabc_refill() it"));
 }
 

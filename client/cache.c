@@ -6,8 +6,8 @@
  * find their sheaf.  Opening and closing are serial in a session (slabc.opening), so that a closing cannot overtake an opening on the
  * socket.
  *
- * A sheaf changes hands by its holder word (I2), whole, with every word in it clear (I1).  Who hands a sheaf on leaves it busy, so that a
- * revocation that comes too late meets it busy; who takes one makes it usable (sheaf_open()).
+ * A sheaf changes hands by its holder word (I2), whole, with every word in it clear (I1).  Who hands a sheaf on, slabd too, leaves it busy, so
+ * that a revocation that comes too late, or too early, meets it busy; who takes one makes it usable (sheaf_open()).
  */
 #include "client/internal.h"
 
@@ -16,11 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-enum {
-	MAX_FULL = LAYOUT_MAX_SLOTS / 2,
-	MAX_LEND_ASK = 64,
-	REVOKED_TRIES = 20000, /* of 50 us: until slabd, should it die, is replaced */
-};
+enum { MAX_FULL = LAYOUT_MAX_SLOTS / 2, MAX_LEND_ASK = 64 };
 
 /* A barn that grew shrinks, by half at a time, when no refill was wanted for so long. */
 #define KEEP_NS INT64_C(10000000000)
@@ -35,7 +31,7 @@ sheaf_open(const struct slabc_cache *k, struct sheaf *s, uint32_t slot)
 	atomic_write(&s->floor, 0);
 	/* Without sheaves every free is slow: it gives back at once. */
 	atomic_write(&s->limit, k->is_single ? 0 : atomic_read(&k->c->slots[slot].capacity));
-	atomic_write_release(&s->busy, k->is_wordless ? SHEAF_WORDLESS : k->debug ? SHEAF_DEBUG : 0);
+	atomic_write_release(&s->busy, k->mark);
 }
 
 int32_t
@@ -46,7 +42,7 @@ sheaf_look(struct sheaf *s)
 	if (s == &no_sheaf)
 		return 0;
 	sheaf_enter(s);
-	n = atomic_read(&s->floor) == UINT32_MAX ? -1 : (int32_t)atomic_read(&s->size);
+	n = atomic_read(&s->floor) == SHEAF_REVOKED ? -1 : (int32_t)atomic_read(&s->size);
 	sheaf_leave(s);
 	return n;
 }
@@ -71,7 +67,9 @@ barn_get(struct slabc_cache *k, uint64_t *head, uint32_t holder, struct sheaf **
 			barn_hand(&slots[i], LAYOUT_HOLDER_RETURNED);
 			continue;
 		}
+		STEP(BARN_OPENING);
 		sheaf_open(k, s, (uint32_t)i);
+		STEP(BARN_OPENED);
 		*sheafp = s;
 		return i;
 	}
@@ -134,21 +132,59 @@ ring(struct slabc_cache *k)
 	session_post(k->c, PROTO_OP_FLUSH, &request);
 }
 
-bool
-sheaf_shut(const struct layout_slot *slot, struct sheaf *s, uint32_t holder)
+void
+sheaf_pause(void)
 {
 	static const struct timespec pause = {.tv_nsec = 50000};
 
-	for (uint32_t tries = 0; tries < REVOKED_TRIES; tries++) {
+	nanosleep(&pause, NULL);
+}
+
+void
+sheaf_let_go(struct slabc_cache *k, uint32_t slot)
+{
+	struct layout_slot *slots = k->c->slots;
+
+	if (barn_take(&slots[slot], LAYOUT_HOLDER_RECALLED, LAYOUT_HOLDER_RETURNED))
+		barn_push(&k->shown->returned, slots, slot);
+}
+
+bool
+sheaf_shut(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
+{
+	for (uint32_t tries = 0; tries < CLIENT_REVOKED_TRIES; tries++) {
 		sheaf_enter(s);
-		if (atomic_read(&s->floor) != UINT32_MAX)
+		if (atomic_read(&s->floor) != SHEAF_REVOKED)
 			return true;
 		sheaf_leave(s);
-		if (atomic_read(&slot->holder) != holder)
+		if (atomic_read(&k->c->slots[slot].holder) != holder) {
+			sheaf_let_go(k, slot);
 			return false;
-		nanosleep(&pause, NULL);
+		}
+		sheaf_pause();
 	}
 	return false;
+}
+
+/* Hands a sheaf that is shut back to slabd. */
+static bool
+give_back(struct slabc_cache *k, uint32_t slot, uint32_t holder)
+{
+	struct layout_slot *slots = k->c->slots;
+
+	if (!barn_take(&slots[slot], holder, LAYOUT_HOLDER_RETURNED))
+		return false;
+	STEP(FLUSH_HANDED);
+	barn_push(&k->shown->returned, slots, slot);
+	count_one(&k->shown->n_flushes);
+	ring(k);
+	return true;
+}
+
+bool
+barn_return(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
+{
+	return sheaf_shut(k, slot, s, holder) && give_back(k, slot, holder);
 }
 
 bool
@@ -159,7 +195,7 @@ barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 	uint32_t size;
 	bool is_kept;
 
-	if (!sheaf_shut(&slots[slot], s, holder))
+	if (!sheaf_shut(k, slot, s, holder))
 		return false;
 	cache_learn(k);
 	size = atomic_read(&s->size);
@@ -173,15 +209,9 @@ barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 		count_one(&shown->n_barn_puts);
 		return true;
 	}
-	if (!barn_take(&slots[slot], holder, LAYOUT_HOLDER_RETURNED))
-		return false;
-	STEP(FLUSH_HANDED);
-	barn_push(&shown->returned, slots, slot);
-	count_one(&shown->n_flushes);
 	if (size > 0)
 		atomic_write(&k->has_flushed, 1);
-	ring(k);
-	return true;
+	return give_back(k, slot, holder);
 }
 
 /* Requests */
@@ -325,6 +355,7 @@ take_index(uint32_t *indexp)
 void
 handle_free(struct slabc_cache *k)
 {
+	thread_forget_deferred(k);
 	indexes_used[k->v.index / 64] &= ~(UINT64_C(1) << (k->v.index % 64));
 	free(k);
 }
@@ -358,6 +389,9 @@ handle_init(struct slabc_cache *k, struct slabc *c, const char *name, const stru
 	k->debug = reply->flags & LAYOUT_CACHE_DEBUG_ALL;
 	if (k->debug && !debug_init(k, atomic_read(&c->caches[id].object_size), reply->object_bytes))
 		return error_set(EPROTO, "slabd describes debug cache '%s' in a way that cannot be", name);
+	k->mark = (k->is_wordless ? SHEAF_WORDLESS : k->debug ? SHEAF_DEBUG : 0) | (c->arena->n_nodes > 1 ? SHEAF_NODED : 0);
+	/* In a debug cache the free itself says what is wrong with it. */
+	k->is_late = !k->is_single && !k->debug && !(reply->flags & (SLABC_NO_OWNER | SLABC_RECLAIM));
 	set_knobs(k, k->is_single ? 1 : reply->capacity, reply->max_cached / ((uint64_t)(k->is_single ? 1 : reply->capacity) * reply->object_bytes));
 	k->knobs = atomic_read(&c->caches[id].knobs);
 	k->keep = default_keep(k);
@@ -592,6 +626,16 @@ cache_drop_idle(struct slabc_cache *k, bool is_all_threads)
 }
 
 void
+cache_settle(struct slabc_cache *k)
+{
+	pthread_mutex_lock(&library_lock);
+	for (struct thread_block *tb = library_threads; tb; tb = tb->next)
+		if (tb->cache[k->v.index].k == k)
+			foreign_flush(k, tb, &tb->cache[k->v.index]);
+	pthread_mutex_unlock(&library_lock);
+}
+
+void
 cache_bury(struct slabc *c, uint32_t id)
 {
 	struct slabc_cache *k;
@@ -607,6 +651,7 @@ cache_bury(struct slabc *c, uint32_t id)
 	while ((k = c->handles[id])) {
 		c->handles[id] = k->next;
 		atomic_write(&k->is_destroyed, 1);
+		thread_forget_deferred(k);
 		k->next = c->destroyed;
 		c->destroyed = k;
 		/* The session's own. */

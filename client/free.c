@@ -2,9 +2,10 @@
 /*
  * Free: the hot function, and what it refuses.
  *
- * Such a free is judged by the object's word (free_judge()), then made in one bracket (free_push()): close or claim the word, entry, size,
- * clear (I1, I1b).  Room is made before the word is touched: if no sheaf can be had the object stays as it was.  What was refused is
- * counted, and reported to slabd at each power of two.
+ * Another client's object goes into the foreign sheaf, and is claimed later (foreign.c).  Any other is judged by its word (free_judge()), then
+ * freed in one bracket (free_push()): close or claim the word, entry, size, clear (I1, I1b); so is another's where there is no foreign sheaf:
+ * by reference, from a handler that interrupted the library, in a cache without sheaves, when none is to be had.  Room is made before the word
+ * is touched: if no sheaf can be had the object stays as it was.  What was refused is counted, and reported to slabd at each power of two.
  */
 #include "client/internal.h"
 
@@ -24,17 +25,50 @@ struct free_target {
 	enum fault fault; /* why it was refused, if by pointer */
 };
 
+/* In an arena of several nodes: where the object lies decides into which sheaf it goes. */
+static bool
+free_noded(struct slabc_cache *k, struct thread_block *tb, void *p, uint32_t **wordp)
+{
+	struct thread_cache *t = &tb->cache[k->v.index];
+	uint64_t place = (uint64_t)((char *)p - k->v.base) >> LAYOUT_PLACE_SHIFT;
+	struct sheaf *s = node_is_away(k, t, (uint32_t)place) ? t->away : tb->main[k->v.index];
+
+	if (!s)
+		return false;
+	return k->is_wordless ? sheaf_push_wordless(&k->v, s, sheaf_offset(&k->v, p), k->mark)
+			      : sheaf_push_marked(&k->v, s, sheaf_offset(&k->v, p), k->mark, wordp);
+}
+
+/* What is not for the main sheaf: first of all what is for the foreign one.  word NULL: not looked for yet. */
+static __attribute__((noinline)) void
+free_other(struct slabc_cache *k, void *p, uint32_t *word)
+{
+	struct thread_block *tb = tls.block;
+	struct thread_cache *t = tb ? &tb->cache[k->v.index] : NULL;
+
+	if (t && (k->mark & SHEAF_NODED) && free_noded(k, tb, p, &word))
+		return;
+	if (t && t->foreign) {
+		bool is_inside;
+		uint32_t w;
+
+		if (!word)
+			word = sheaf_word_at(&k->v, p, &is_inside);
+		w = word ? atomic_read(word) : 0;
+		if (sheaf_is_foreign(&k->v, w) &&
+			sheaf_push_foreign(t->foreign, t->record, (uint32_t)((uint64_t)((char *)p - k->v.base) >> LAYOUT_PLACE_SHIFT), word, w))
+			return;
+	}
+	thread_free_slow(k, p);
+}
+
 void
 slabc_free(struct slabc_cache *k, void *p)
 {
-	struct sheaf *s = tls.main[k->v.index];
+	uint32_t *word;
 
-	if (__builtin_expect(sheaf_push(&k->v, s, p), 1))
-		return;
-	/* Hides that k and p are the same, so that what comes here costs the path above no register. */
-	__asm__("" : "+r"(k), "+r"(p));
-	if (!sheaf_push_wordless(&k->v, s, p))
-		thread_free_slow(k, p);
+	if (!sheaf_free(&k->v, tls.main[k->v.index], &p, &word))
+		free_other(k, p, word);
 }
 
 static uint64_t *
@@ -229,11 +263,32 @@ free_find(struct slabc_cache *k, const void *p, struct free_target *f)
 	return 0;
 }
 
+/* Into the away sheaf, if the object is for it.  FREE_E_FULL: it is not, or none is to be had. */
+static int
+free_away(struct slabc_cache *k, struct thread_block *tb, struct free_target *f, int64_t *deadlinep)
+{
+	struct thread_cache *t = &tb->cache[k->v.index];
+	int r = FREE_E_FULL;
+
+	if (k->is_single || !node_is_away(k, t, f->place))
+		return FREE_E_FULL;
+	for (int tries = 0; tries < 3 && r == FREE_E_FULL; tries++) {
+		if (t->away)
+			r = free_into(k, t->away, f);
+		if (r == FREE_E_FULL && !node_make_room(k, tb, deadlinep))
+			break;
+	}
+	return r;
+}
+
 /* Frees a target that was found. */
 static int
 free_target(struct slabc_cache *k, struct thread_block *tb, struct free_target *f, int64_t *deadlinep)
 {
-	int r;
+	int r = free_away(k, tb, f, deadlinep);
+
+	if (r != FREE_E_FULL)
+		return r;
 
 	while ((r = free_into(k, tb->main[k->v.index], f)) == FREE_E_FULL) {
 		r = thread_make_room(k, tb, deadlinep);
@@ -243,6 +298,28 @@ free_target(struct slabc_cache *k, struct thread_block *tb, struct free_target *
 	return r < 0 ? r : thread_settle(k, tb, deadlinep);
 }
 
+/* Into the foreign sheaf, if the object is for it.  FREE_E_FULL: it is not, or none is to be had: now, then. */
+static int
+free_later(struct slabc_cache *k, struct thread_block *tb, const struct free_target *f, int64_t *deadlinep)
+{
+	struct thread_cache *t = &tb->cache[k->v.index];
+
+	if (!k->is_late)
+		return FREE_E_FULL;
+	/* Whatever keeps it from coming in twice is gone the third time, or another thread's doing. */
+	for (int tries = 0; tries < 3; tries++) {
+		uint32_t w = atomic_read(f->word);
+
+		if (!sheaf_is_foreign(&k->v, w))
+			break;
+		if (t->foreign && sheaf_push_foreign(t->foreign, t->record, f->place, f->word, w))
+			return 0;
+		if (!foreign_make_room(k, tb, deadlinep))
+			break;
+	}
+	return FREE_E_FULL;
+}
+
 int
 thread_free_one(struct slabc_cache *k, struct thread_block *tb, void *p, int64_t *deadlinep)
 {
@@ -250,6 +327,8 @@ thread_free_one(struct slabc_cache *k, struct thread_block *tb, void *p, int64_t
 	int r = free_find(k, p, &f);
 
 	if (r == 0)
+		r = free_later(k, tb, &f, deadlinep);
+	if (r == FREE_E_FULL)
 		r = free_target(k, tb, &f, deadlinep);
 	return f.fault ? thread_fault(k, f.fault, p) : r;
 }
@@ -277,9 +356,9 @@ nested_free(struct slabc_cache *k, void *p)
 		r = free_judge(k, &f, atomic_read(f.word));
 	if (r == 0) {
 		if (tb)
-			slot = barn_get(k, &k->shown->empty, thread_holder(tb), &s);
+			slot = barn_get(k, &k->shown->empty, LAYOUT_HOLDER_APP, &s);
 		if (tb && slot == CLIENT_NO_SLOT)
-			slot = barn_get(k, &k->shown->full, thread_holder(tb), &s);
+			slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_APP, &s);
 		r = FREE_E_FULL;
 		if (slot != CLIENT_NO_SLOT) {
 			r = free_into(k, s, &f);

@@ -6,9 +6,12 @@
  *   session.c      requests over the socket
  *   mapping.c      what slabd shows, mapped
  *   cache.c        handles; sheaves between threads, process barn and slabd
+ *   inline.c       the fast path in a program's own code
  *   block.c        thread blocks: first use, exit, frees put off
  *   thread.c       a thread's sheaves: allocation, room for frees
  *   free.c         frees
+ *   foreign.c      a thread's foreign sheaf: others' objects, claimed later
+ *   node.c         the thread's node, and what goes back to others
  *   bulk.c         many objects in one call, prefilled sheaves
  *   debug.c        debug caches: red zones, poison, who allocated and freed where
  *   ref.c          references
@@ -49,6 +52,7 @@ enum {
 	CLIENT_MIN_EMPTY = 64, /* empty sheaves that a process barn keeps at any rate */
 	CLIENT_N_CLASSES = 13, /* of sizes: 8, 16, 32, 64, 96, 128, 192, 256, 512 .. 8192 bytes */
 	CLIENT_NO_SLOT = -1,
+	CLIENT_REVOKED_TRIES = 20000, /* of sheaf_pause(): until slabd, should it die, is replaced */
 };
 
 #define CLIENT_FOR_EVER INT64_MAX
@@ -60,10 +64,13 @@ struct slabc {
 	uint32_t is_dead;
 	uint32_t is_forked;
 	bool is_readonly;
+	/* References were resolved, and slabd can see it. Set once (READER_SHOWN), read anywhere. */
+	uint32_t is_reader;
 	int fd;
 	int timeout_ms;
 	uint32_t me;      /* owner slot */
 	uint32_t id;      /* what slabctl shows */
+	bool is_recallable; /* slabd's membarrier reaches this process */
 	uint32_t last_id; /* of requests; guarded by requests */
 	pthread_mutex_t requests;
 	pthread_mutex_t opening; /* held over the opening and closing of handles */
@@ -110,6 +117,8 @@ struct slabc_cache {
 	uint32_t capacity; /* of a sheaf */
 	bool is_single;    /* no sheaves: an object is asked for and given back by itself */
 	bool is_wordless;  /* SLABC_NO_OWNER */
+	bool is_late;      /* others' objects, freed by pointer, are claimed later: a foreign sheaf */
+	uint32_t mark;     /* of its sheaves, in busy */
 	uint32_t debug;      /* of flags, those of debug caches; 0: it is none */
 	uint32_t slot_bytes; /* from one object to the next */
 	uint32_t n_written;  /* faults by writing, told so far */
@@ -134,13 +143,28 @@ struct slabc_sheaf {
 	uint32_t slot;
 };
 
-/* What a thread has of a cache, beside its main sheaf. k NULL: nothing. */
-struct thread_cache {
+/* What a thread has of a cache, beside its main sheaf. k NULL: nothing.  One line: every foreign free comes here. */
+struct __attribute__((aligned(64))) thread_cache {
 	struct slabc_cache *k;
-	struct sheaf *spare; /* NULL: none */
-	int32_t main_slot;   /* CLIENT_NO_SLOT: main is the sentinel */
-	int32_t spare_slot;
+	struct sheaf *spare;   /* NULL: none */
+	struct sheaf *foreign; /* NULL: none; else there is a record */
+	struct sheaf *record;  /* of the foreign sheaf; kept for the next one. NULL: none */
+	struct sheaf *away;    /* objects of other nodes than the thread's own, on their way back. NULL: none */
+	int16_t main_slot;     /* CLIENT_NO_SLOT: main is the sentinel */
+	int16_t spare_slot;
+	int16_t foreign_slot;
+	int16_t record_slot;
+	int16_t away_slot;
+	/* Pages of the thread's node; all there are, until it is known or where nothing lies on it. */
+	uint16_t home_os_node;
+	uint32_t home_first;
+	uint32_t n_home;
+	uint16_t n_unasked; /* frees for which slabd is not to be asked for a sheaf: it was, and gave none */
 };
+_Static_assert(sizeof(struct thread_cache) == 64 && LAYOUT_MAX_SLOTS <= INT16_MAX + 1, "thread_cache");
+
+/* A thread that has nothing. */
+extern const struct thread_cache thread_cache_none;
 
 struct thread_deferred {
 	struct slabc_cache *k;
@@ -149,12 +173,16 @@ struct thread_deferred {
 
 /* One thread.  Its own but for library_lock's part: list, and records of handles that are being closed. */
 struct thread_block {
+	/*
+	 * First, so that main[0] does not lie where a page begins, as many an object and sheaf does: a CPU that compares the low 12 bits takes a load for
+	 * one of what was just stored there, and waits (2 of 7 ns of a pair).
+	 */
+	uint32_t number;   /* holder is LAYOUT_HOLDER_THREAD + this */
+	uint32_t n_caches; /* records at and above this are unused */
+	uint32_t n_deferred;
 	struct sheaf *main[CLIENT_MAX_HANDLES]; /* by handle; never NULL */
 	struct thread_cache cache[CLIENT_MAX_HANDLES];
 	struct thread_deferred deferred[CLIENT_MAX_DEFERRED];
-	uint32_t n_deferred;
-	uint32_t number;   /* holder is LAYOUT_HOLDER_THREAD + this */
-	uint32_t n_caches; /* records at and above this are unused */
 	struct thread_block *next, **linkp;
 };
 
@@ -231,25 +259,38 @@ bool thread_defer(struct thread_block *tb, struct slabc_cache *k, void *p);
 /* Makes the frees that the thread's handlers put off; those that any thread's put off: of k, or, k NULL, of c.  Only from inside. */
 void thread_drain(struct thread_block *tb);
 void thread_drain_all(const struct slabc *c, const struct slabc_cache *k);
+/* library_lock held: frees of k that are put off will never be made, it is no more. */
+void thread_forget_deferred(struct slabc_cache *k);
 /* library_lock held: in a forked child. */
 void thread_forget_all(void);
 int thread_key_make(void);
+
+/* inline.c: the calling thread's table of sheaves, or NULL, for who has the fast path inlined. */
+void inline_show(struct sheaf *const *main);
 
 /* cache.c: sheaves between the thread, the process barn and slabd */
 /* As session_usable(), and ENOENT if the cache was destroyed. */
 int cache_usable(const struct slabc_cache *k);
 /* The calling thread's sheaves (or all threads', none of which may be in a call on k) and the process barn go back to slabd's list. */
 void cache_drop_idle(struct slabc_cache *k, bool is_all_threads);
+/* Makes the claims of all threads' foreign sheaves; none may be in a call on k. */
+void cache_settle(struct slabc_cache *k);
 /* opening held: the cache is no more; its handles only wait for being closed. */
 void cache_bury(struct slabc *c, uint32_t id);
 /* Takes the newest sheaf off one of the lists for holder, ready for use; CLIENT_NO_SLOT: there is none. */
 int32_t barn_get(struct slabc_cache *k, uint64_t *head, uint32_t holder, struct sheaf **sheafp);
 /* Hands on a sheaf that `holder` holds and that is no longer used. false: slabd has it. */
 bool barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
+/* The same, to slabd whatever the barn has room for. */
+bool barn_return(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
 /* Puts a taken sheaf into the state in which it may be used. */
 void sheaf_open(const struct slabc_cache *k, struct sheaf *s, uint32_t slot);
-/* Makes it busy for good, so that it may be handed on.  false: slabd revoked it and took it, or died at that. */
-bool sheaf_shut(const struct layout_slot *slot, struct sheaf *s, uint32_t holder);
+/* Makes it busy for good, so that it may be handed on.  false: slabd has taken it, and it was let go of; or slabd died at that. */
+bool sheaf_shut(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
+/* slabd has taken the sheaf (LAYOUT_HOLDER_RECALLED), and its thread has forgotten it: slabd may lend the slot again. */
+void sheaf_let_go(struct slabc_cache *k, uint32_t slot);
+/* Lets slabd finish what it does with a revoked sheaf. */
+void sheaf_pause(void);
 /* Objects in a sheaf of one's own; -1: revoked. */
 int32_t sheaf_look(struct sheaf *s);
 /* library_lock held: the handle is in no chain and with no thread. */
@@ -285,8 +326,37 @@ int thread_settle(struct slabc_cache *k, struct thread_block *tb, int64_t *deadl
 /* Drops the top entry of a sheaf if its word is owned; false: there is none such. */
 bool thread_drop_top(struct slabc_cache *k, struct sheaf *s);
 
+/*
+ * An empty sheaf for the thread, to be used for something else than main.  false: none is to be had now; slabd may be stopped, and is not asked at
+ * every free, since each question costs the timeout.
+ */
+bool thread_get_empty(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, struct sheaf **sheafp, int16_t *slotp);
+
 /* Gives back to the barn, sending nothing, a sheaf that was borrowed from it. */
 void thread_lend_back(struct slabc_cache *k, uint32_t slot, struct sheaf *s);
+
+/* foreign.c */
+/* Makes the thread's foreign sheaf have room.  false: none is to be had now, claim at once. Only from inside. */
+bool foreign_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep);
+/* Makes the claims; the sheaf goes on to the barn, its record stays with the thread.  Only from inside. */
+void foreign_flush(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *t);
+/* As that, and the record goes too. */
+void foreign_drop(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *t);
+
+/* node.c */
+/* Learns where the thread runs.  In an arena of several nodes. */
+void node_learn(const struct slabc_cache *k, struct thread_cache *t);
+/* Makes the away sheaf have room.  false: none is to be had now. Only from inside. */
+bool node_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep);
+/* The away sheaf goes back. */
+void node_drop(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *t);
+
+/* Does the object lie on another node than the thread runs on? */
+static inline bool
+node_is_away(const struct slabc_cache *k, const struct thread_cache *t, uint32_t place)
+{
+	return (k->mark & SHEAF_NODED) && (place >> LAYOUT_PLACE_PAGE_SHIFT) - t->home_first >= t->n_home;
+}
 
 /* free.c */
 void thread_free_slow(struct slabc_cache *k, void *p);
@@ -354,7 +424,7 @@ sheaf_take(struct slabc_cache *k, struct sheaf *s)
 {
 	if (k->debug)
 		return debug_take(k, s);
-	return k->is_wordless ? sheaf_pop_wordless(&k->v, s) : sheaf_pop(&k->v, s);
+	return k->is_wordless ? sheaf_pop_wordless(&k->v, s, k->mark) : sheaf_pop_marked(&k->v, s, k->mark);
 }
 
 /* Counters for show: racing threads may lose one. */

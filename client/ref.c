@@ -118,6 +118,7 @@ share(const struct slabc *c, uint32_t *word, uint32_t *wp)
 			return error_set(EINVAL, "a reference of an object that another client holds and has not shared");
 		/* order: WORD release - what was written into the object is there for who resolves the reference */
 		*wp = word_with(w, c->me, WORD_SHARED);
+		STEP(SHARE_READ);
 		if (atomic_cas(word, &w, *wp))
 			return 0;
 	}
@@ -153,6 +154,22 @@ slabc_ref_of(struct slabc *c, const void *p)
 	return 0;
 }
 
+/*
+ * Before the session resolves its first reference: from here on slabd leaves hugetlb pages that come free where they are, since this process may be
+ * reading them.  (A read-only session has no segment to say so in: slabd takes it for a reader.)
+ */
+static void
+become_reader(struct slabc *c)
+{
+	if (c->session) {
+		atomic_write(&c->session->has_resolved, 1);
+		/* order: READER release - slabd sees the flag, or the page map is read as slabd changed it; pairs with readers_oldest() */
+		atomic_fence_full();
+	}
+	/* order: READER_SHOWN release - the fence lies before what other threads resolve */
+	atomic_write_release(&c->is_reader, 1);
+}
+
 void *
 slabc_deref(struct slabc *c, slabc_ref ref)
 {
@@ -161,6 +178,9 @@ slabc_deref(struct slabc *c, slabc_ref ref)
 
 	if (r < 0)
 		return error_null(r);
+	/* order: READER_SHOWN acquire - pairs with become_reader() */
+	if (__builtin_expect(!atomic_read_acquire(&c->is_reader), 0) && !MUTANT(SHOW_LATE))
+		become_reader(c);
 	/* order: WORD acquire - pairs with the holder's sharing of it */
 	if (__builtin_expect(!find_ref(c, ref, &found) ||
 				     (!word_stands(atomic_read_acquire(found.word), found.generation) && !cache_is_wordless(c, found.cache)),

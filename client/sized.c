@@ -112,7 +112,7 @@ run_take(struct slabc *c, uint32_t n_pages, void **pp)
 		return r;
 	s = mapping_sheaf(k->c, slot);
 	sheaf_open(k, s, slot);
-	*pp = sheaf_pop(&k->v, s);
+	*pp = sheaf_take(k, s);
 	if (!*pp && thread_drop_top(k, s))
 		r = error_set(
 			EIO, "cache '%s': a fresh run was owned already; some client of the arena writes words it should not", k->name);

@@ -196,7 +196,7 @@ hello(struct slabc *c, uint64_t *noncep, int64_t deadline)
 static int
 attach(struct slabc *c, const struct slabc_options *o, uint64_t nonce, int64_t deadline)
 {
-	union proto_request request = {.attach = {.flags = o->flags, .nonce = nonce}};
+	union proto_request request = {.attach = {.flags = o->flags | (c->is_recallable ? PROTO_ATTACH_RECALLABLE : 0), .nonce = nonce}};
 	union proto_reply reply;
 	int fds[PROTO_MAX_FDS];
 	unsigned n_fds = PROTO_MAX_FDS;
@@ -246,8 +246,8 @@ session_open(struct slabc **cp, const struct slabc_options *opt)
 	c->is_readonly = o.flags & SLABC_RDONLY;
 	pthread_mutex_init(&c->requests, NULL);
 	pthread_mutex_init(&c->opening, NULL);
-	/* So that slabd's membarrier, before it takes a sheaf, reaches this process's threads. Old kernels: slabd then takes none. */
-	syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0);
+	/* So that slabd's membarrier, before it takes a thread's sheaf, reaches this process's threads. Where it may not be had slabd takes none. */
+	c->is_recallable = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 
 	session_deadline(c, &deadline);
 	r = session_connect(c, o.socket, deadline);

@@ -128,13 +128,17 @@ SLABC_API void slabc_cache_close(struct slabc_cache *k);
 
 /*
  * One object, its contents undefined (slabc_zalloc: zero), aligned as the cache says.
- * ENOMEM: the arena is full. EAGAIN: SLABC_NOWAIT, or a nested call from a signal handler. ENOTCONN, ETIMEDOUT, EIO: see slabc_last_error().
+ * ENOMEM: the arena is full. EDQUOT: this client has its share of it. EAGAIN: SLABC_NOWAIT, or a nested call from a signal handler. ENOTCONN, ETIMEDOUT, EIO: see slabc_last_error().
  */
 SLABC_API void *slabc_alloc(struct slabc_cache *k);
 SLABC_API void *slabc_zalloc(struct slabc_cache *k);
 
 /*
  * Frees an object of k; NULL is ignored; errno is kept.  An object of another client must be shared (slabc_ref_of) and, in a SLABC_RECLAIM cache, adopted first.
+ * The free of another client's object takes effect later: after at most one sheaf of further ones by this thread, at its exit, at slabc_cache_shrink(), _close(),
+ * _destroy() and slabc_close(), or when this process dies.  Until then its references still resolve, in this thread too, and who adopts it by one keeps it: the
+ * free is then a double free, counted and reported late.  slabc_free_ref() takes effect at once,
+ * and so does each free in a SLABC_DEBUG cache.
  * EINVAL in errno, the object left alone, counted and reported: freed twice, no object of k, inside an object, another client's unshared object; in a
  * SLABC_DEBUG cache also once for an object around which somebody wrote.
  */
@@ -158,7 +162,8 @@ SLABC_API void slabc_return(struct slabc_cache *k, struct slabc_sheaf *s);
 SLABC_API slabc_ref slabc_ref_of(struct slabc *c, const void *p);
 /*
  * The object's address here.  NULL, errno ESTALE: freed, or used anew, since.  It may be freed by its owner at any time: see slabc_valid(), slabc_adopt().
- * To touch, on huge pages, what has gone back to the system meanwhile may fault (SIGBUS) when the pool is empty; what one has adopted cannot go.
+ * It can be read without a fault until the session is closed, whatever becomes of the object.  For that, pages of the pools of huge pages that come free after a
+ * session's first slabc_deref() (of a SLABC_RDONLY session: after it was opened) stay with the arena, for any cache, until that session ends.
  */
 SLABC_API void *slabc_deref(struct slabc *c, slabc_ref ref);
 /* 1: the reference still stands; 0: what was read since it was resolved may be another object's (errno ENOTSUP: SLABC_NO_OWNER, nobody can say). */
@@ -208,7 +213,7 @@ SLABC_API slabc_ref slabc_next_orphan(struct slabc_cache *k, slabc_ref after);
 /* As slabc_adopt(), but only from the dead: of two that were shown it, one gets it. NULL, errno ESTALE: gone, or somebody who lives has it. */
 SLABC_API void *slabc_adopt_orphan(struct slabc *c, slabc_ref ref);
 
-/* Gives what is idle of the cache back: this thread's sheaves and this session's barn, slabd's barns, empty slabs. Other clients' sheaves as far as slabd can reach them. */
+/* Gives what is idle of the cache back: this thread's sheaves and this session's barn, slabd's barns, empty slabs, and what other clients keep idle. */
 SLABC_API int slabc_cache_shrink(struct slabc_cache *k);
 /*
  * Ends a cache that nobody needs: EBUSY with the count, and who has most, while objects are in use or other sessions have it open (slabc_last_error()); then

@@ -12,18 +12,22 @@
 #include "client/internal.h"
 
 #include <string.h>
-#include <time.h>
+
+/* In an arena of several nodes both kinds of sheaf are slow at first. */
+static __attribute__((noinline)) void *
+alloc_noded(struct slabc_cache *k, struct sheaf *s)
+{
+	void *p = k->mark & SHEAF_NODED ? sheaf_take(k, s) : NULL;
+
+	return p ? p : thread_alloc_slow(k);
+}
 
 void *
 slabc_alloc(struct slabc_cache *k)
 {
-	struct sheaf *s = tls.main[k->v.index];
-	void *p = sheaf_pop(&k->v, s);
+	void *p = sheaf_alloc(&k->v, tls.main[k->v.index]);
 
-	if (__builtin_expect(p != NULL, 1))
-		return p;
-	p = sheaf_pop_wordless(&k->v, s);
-	return p ? p : thread_alloc_slow(k);
+	return __builtin_expect(p != NULL, 1) ? p : alloc_noded(k, tls.main[k->v.index]);
 }
 
 void *
@@ -39,7 +43,7 @@ slabc_zalloc(struct slabc_cache *k)
 uint32_t
 thread_limit(const struct slabc_cache *k, const struct sheaf *s)
 {
-	if (s == &no_sheaf || atomic_read(&s->floor) == UINT32_MAX)
+	if (s == &no_sheaf || atomic_read(&s->floor) == SHEAF_REVOKED)
 		return 0;
 	return k->is_single ? 1 : atomic_read(&s->limit);
 }
@@ -101,23 +105,47 @@ check_deadline(const struct slabc_cache *k, int64_t *deadlinep)
 		k->name, k->c->timeout_ms);
 }
 
-/* Main is revoked: slabd is about to take its objects, has taken the sheaf, or was killed in between. */
+/* Main is revoked: slabd is about to take it, finds it busy and lets it be, has taken it, or was killed in between. */
 static int
 wait_revoked(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep)
 {
-	static const struct timespec pause = {.tv_nsec = 50000};
 	struct thread_cache *t = &tb->cache[k->v.index];
+	uint32_t slot = (uint32_t)t->main_slot;
 	int r = 0;
 
-	if (atomic_read(&k->c->slots[t->main_slot].holder) != thread_holder(tb)) {
+	if (atomic_read(&k->c->slots[slot].holder) != thread_holder(tb)) {
+		/* Forgotten first: once let go of, it may be another thread's. */
 		t->main_slot = CLIENT_NO_SLOT;
 		atomic_write(&tb->main[k->v.index], &no_sheaf);
+		sheaf_let_go(k, slot);
 	} else {
 		r = check_deadline(k, deadlinep);
 		if (r == 0)
-			nanosleep(&pause, NULL);
+			sheaf_pause();
 	}
 	return r;
+}
+
+/* The spare, unless slabd has taken it or is about to; NULL: none that can be used. */
+static struct sheaf *
+look_at_spare(struct slabc_cache *k, struct thread_block *tb, int32_t *np)
+{
+	struct thread_cache *t = &tb->cache[k->v.index];
+	struct sheaf *s = t->spare;
+
+	if (!s)
+		return NULL;
+	*np = sheaf_look(s);
+	if (*np >= 0)
+		return s;
+	if (atomic_read(&k->c->slots[t->spare_slot].holder) != thread_holder(tb)) {
+		uint32_t slot = (uint32_t)t->spare_slot;
+
+		t->spare = NULL;
+		t->spare_slot = CLIENT_NO_SLOT;
+		sheaf_let_go(k, slot);
+	}
+	return NULL;
 }
 
 /* Allocation */
@@ -145,7 +173,6 @@ thread_drop_top(struct slabc_cache *k, struct sheaf *s)
 int
 thread_fetch(struct slabc_cache *k, struct thread_block *tb, uint32_t *n_droppedp, int64_t *deadlinep)
 {
-	struct thread_cache *t = &tb->cache[k->v.index];
 	int32_t n, slot;
 	struct sheaf *s;
 	int r;
@@ -164,7 +191,7 @@ thread_fetch(struct slabc_cache *k, struct thread_block *tb, uint32_t *n_dropped
 				return r;
 		}
 	}
-	if (t->spare && sheaf_look(t->spare) > 0) {
+	if (look_at_spare(k, tb, &n) && n > 0) {
 		swap_spare(k, tb);
 		return 0;
 	}
@@ -219,13 +246,13 @@ thread_lend_back(struct slabc_cache *k, uint32_t slot, struct sheaf *s)
 static void *
 nested_alloc(struct slabc_cache *k)
 {
-	struct thread_block *tb = tls.block;
 	struct sheaf *s;
 	int32_t slot;
 	void *p = NULL;
 
 	count_one(&k->shown->n_nested);
-	slot = tb ? barn_get(k, &k->shown->full, thread_holder(tb), &s) : CLIENT_NO_SLOT;
+	/* Not as the thread's: nobody could wait here for slabd to take it, or to let it be. */
+	slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_APP, &s);
 	if (slot != CLIENT_NO_SLOT) {
 		p = sheaf_take(k, s);
 		thread_lend_back(k, (uint32_t)slot, s);
@@ -262,9 +289,11 @@ thread_alloc_slow(struct slabc_cache *k)
 
 /* Room for frees */
 
-/* An empty sheaf from the barn, or from slabd; failing that, one that is not full. */
+enum { FREES_UNASKED = 64 };
+
+/* An empty sheaf from the barn, or from slabd. 0, *slotp CLIENT_NO_SLOT: another thread was faster. */
 static int
-find_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, int32_t *slotp, struct sheaf **sheafp)
+find_empty(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, int32_t *slotp, struct sheaf **sheafp)
 {
 	int r;
 
@@ -274,34 +303,63 @@ find_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, in
 	r = check_deadline(k, deadlinep);
 	if (r == 0)
 		r = cache_lend(k, session_deadline(k->c, deadlinep));
-	if (r == 0) {
-		/* Another thread may be faster: the caller comes again. */
+	if (r == 0)
 		*slotp = barn_get(k, &k->shown->empty, thread_holder(tb), sheafp);
-		return 0;
+	return r;
+}
+
+bool
+thread_get_empty(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, struct sheaf **sheafp, int16_t *slotp)
+{
+	struct thread_cache *t = &tb->cache[k->v.index];
+	int32_t slot = CLIENT_NO_SLOT;
+
+	if (t->n_unasked > 0) {
+		t->n_unasked--;
+		slot = barn_get(k, &k->shown->empty, thread_holder(tb), sheafp);
+	} else if (find_empty(k, tb, deadlinep, &slot, sheafp) < 0) {
+		t->n_unasked = FREES_UNASKED;
 	}
+	*slotp = (int16_t)slot;
+	if (slot == CLIENT_NO_SLOT)
+		return false;
+	/* The list is a hint. */
+	if (atomic_read(&(*sheafp)->size) == 0)
+		return true;
+	barn_put(k, (uint32_t)slot, *sheafp, thread_holder(tb));
+	return false;
+}
+
+/* An empty sheaf; failing that, one that is not full. */
+static int
+find_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, int32_t *slotp, struct sheaf **sheafp)
+{
+	int r = find_empty(k, tb, deadlinep, slotp, sheafp);
+
+	/* Where another thread was faster the caller comes again. */
+	if (r == 0)
+		return 0;
 	*slotp = barn_get(k, &k->shown->full, thread_holder(tb), sheafp);
 	if (*slotp != CLIENT_NO_SLOT && has_room(k, *sheafp))
 		return 0;
 	if (*slotp != CLIENT_NO_SLOT)
-		thread_lend_back(k, (uint32_t)*slotp, *sheafp);
+		barn_put(k, (uint32_t)*slotp, *sheafp, thread_holder(tb));
 	return r;
 }
 
 int
 thread_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep)
 {
-	struct thread_cache *t = &tb->cache[k->v.index];
-
 	for (;;) {
 		struct sheaf *s = tb->main[k->v.index];
-		int32_t slot;
+		int32_t slot, n;
 		int r = 0;
 
 		if (has_room(k, s))
 			return 0;
 		if (sheaf_look(s) < 0) {
 			r = wait_revoked(k, tb, deadlinep);
-		} else if (!k->is_single && t->spare && has_room(k, t->spare)) {
+		} else if (!k->is_single && (s = look_at_spare(k, tb, &n)) && (uint32_t)n < thread_limit(k, s)) {
 			swap_spare(k, tb);
 		} else {
 			r = find_room(k, tb, deadlinep, &slot, &s);

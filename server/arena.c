@@ -4,8 +4,8 @@
  *
  * Each node has a segment for each kind of page the arena may use, all in one place space, so that the ladder can step down at any unit
  * without anybody mapping anything anew.  Pages are committed by segment_commit() before a slab lies in them and punched when a unit is
- * free. Transparent huge pages are 4 KiB pages of which the kernel makes one after that (segment_collapse()); a unit of which it cannot
- * stays as it is.
+ * free; one of hugetlb pages, of which a hole cannot be read when the pool is empty, waits for its last reader (readers.h).
+ * Transparent huge pages are 4 KiB pages of which the kernel makes one after that (segment_collapse()); a unit of which it cannot stays as it is.
  */
 #include "server/arena.h"
 
@@ -19,13 +19,18 @@
 #include <unistd.h>
 
 #include "server/cache.h"
+#include "server/clock.h"
 #include "server/log.h"
+#include "server/recall.h"
 #include "shm/atomic.h"
 #include "shm/segment.h"
 
 enum { GIANT_UNIT_ORDER = 18, HUGE_UNIT_ORDER = 9, SMALL_UNIT_ORDER = 4 };
 
 _Static_assert((int)GIANT_UNIT_ORDER <= (int)PAGES_MAX_ORDER, "a unit is a block");
+
+/* Between two askings of a pool that is empty. */
+#define ASK_AGAIN_NS 100000000
 
 static const uint64_t huge_bytes = (uint64_t)LAYOUT_PAGE_BYTES << HUGE_UNIT_ORDER;
 static const uint64_t giant_bytes = (uint64_t)LAYOUT_PAGE_BYTES << GIANT_UNIT_ORDER;
@@ -116,7 +121,6 @@ note_shortage(struct arena_segment *s, int r)
 	struct arena *arena = s->arena;
 	const struct arena_segment *next = next_rung(arena, (unsigned)(s - arena->segments));
 
-	atomic_add(&arena->n_shortages, 1);
 	if (s->said_commit == r)
 		return;
 	s->said_commit = r;
@@ -154,6 +158,9 @@ commit_unit(void *ctx, uint32_t first, uint32_t n)
 	uint32_t n_misplaced = 0;
 	int r;
 
+	/* A pool that was empty a moment ago is not asked for each slab anew. */
+	if (s->ask_again_ns && next_rung(arena, (unsigned)(s - arena->segments)) && clock_now_ns() < s->ask_again_ns)
+		return -ENOMEM;
 	/* Added only if it fits: a try that fails must not make another segment's fail. */
 	do {
 		if (committed + bytes > arena->options.limit_bytes)
@@ -163,6 +170,7 @@ commit_unit(void *ctx, uint32_t first, uint32_t n)
 	if (r < 0) {
 		atomic_add(&arena->committed_bytes, -bytes);
 		note_shortage(s, r);
+		s->ask_again_ns = clock_now_ns() + ASK_AGAIN_NS;
 		return -ENOMEM;
 	}
 	if (n_misplaced && atomic_add(&arena->n_misplaced, n_misplaced) == 0)
@@ -180,6 +188,7 @@ give_back_unit(void *ctx, uint32_t first, uint32_t n)
 	struct segment_extent extent = extent_of(s, first, n);
 	int r = segment_give_back(&extent);
 
+	s->ask_again_ns = 0;
 	if (s->is_thp && bitset_test(&s->collapsed, first >> s->unit_order)) {
 		bitset_clear(&s->collapsed, first >> s->unit_order);
 		atomic_add(&s->arena->thp_bytes, -extent.bytes);
@@ -189,7 +198,20 @@ give_back_unit(void *ctx, uint32_t first, uint32_t n)
 	atomic_add(&s->arena->committed_bytes, -extent.bytes);
 }
 
-static const struct pages_ops page_ops = {commit_unit, give_back_unit};
+static uint64_t
+mark_unit(void *ctx)
+{
+	return readers_last(&((struct arena_segment *)ctx)->arena->readers);
+}
+
+static uint64_t
+kept_from(void *ctx)
+{
+	return readers_oldest(&((struct arena_segment *)ctx)->arena->readers);
+}
+
+static const struct pages_ops page_ops = {.commit = commit_unit, .give_back = give_back_unit};
+static const struct pages_ops hugetlb_ops = {.commit = commit_unit, .give_back = give_back_unit, .mark = mark_unit, .kept_from = kept_from};
 
 /* A segment of slabd's metadata, mapped for writing. */
 static int
@@ -239,7 +261,7 @@ add_segment(struct arena *arena, unsigned node, const struct rung *rung, uint32_
 	s->fd_readonly = segment_reopen_readonly(s->fd);
 	r = s->fd_readonly < 0 ? s->fd_readonly : bitset_init(&s->collapsed, n_pages >> rung->unit_order);
 	if (r == 0)
-		r = pages_init(&s->pages, n_pages, rung->unit_order, 0, &page_ops, s);
+		r = pages_init(&s->pages, n_pages, rung->unit_order, 0, rung->kind == LAYOUT_PAGES_4K ? &page_ops : &hugetlb_ops, s);
 	if (r < 0) {
 		bitset_deinit(&s->collapsed);
 		close(s->fd);
@@ -290,6 +312,11 @@ check(const struct arena_options *o, unsigned n_nodes, char *why, size_t why_siz
 	if (o->reserve_bytes > rounded.limit_bytes) {
 		snprintf(why, why_size, "reserve %llu is above arena-size %llu", (unsigned long long)o->reserve_bytes,
 			(unsigned long long)rounded.limit_bytes);
+		return -EINVAL;
+	}
+	if (o->client_min > rounded.limit_bytes || (o->client_max && o->client_max < o->client_min)) {
+		snprintf(why, why_size, "client-min %llu is above %s", (unsigned long long)o->client_min,
+			o->client_min > rounded.limit_bytes ? "the arena's size" : "client-max");
 		return -EINVAL;
 	}
 	if (reach > LAYOUT_MAX_PAGES) {
@@ -466,7 +493,9 @@ arena_new(struct arena **arenap, const struct arena_options *options, char *why,
 		arena->first_generation = (uint32_t)getpid();
 	pthread_mutex_init(&arena->ledger_lock, NULL);
 	pthread_mutex_init(&arena->registry_lock, NULL);
+	pthread_mutex_init(&arena->quota_lock, NULL);
 	roots_init(&arena->roots);
+	readers_init(&arena->readers);
 	/* Attaching and reaping must not starve behind refills. */
 	pthread_rwlockattr_init(&attr);
 	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
@@ -487,6 +516,7 @@ arena_new(struct arena **arenap, const struct arena_options *options, char *why,
 	if (r < 0)
 		goto failed;
 	show_arena(arena);
+	arena->recall_error = recall_probe();
 	*arenap = arena;
 	return 0;
 failed:
@@ -528,7 +558,9 @@ arena_free(struct arena *arena)
 	free(arena->census);
 	pthread_mutex_destroy(&arena->ledger_lock);
 	pthread_mutex_destroy(&arena->registry_lock);
+	pthread_mutex_destroy(&arena->quota_lock);
 	roots_deinit(&arena->roots);
+	readers_deinit(&arena->readers);
 	for (unsigned i = 0; i <= LAYOUT_MAX_CLIENTS; i++)
 		free(arena->dead[i]);
 	pthread_rwlock_destroy(&arena->sessions_lock);
@@ -549,6 +581,8 @@ arena_set_access(struct arena *arena, const struct arena_options *options)
 	pthread_rwlock_wrlock(&arena->sessions_lock);
 	arena->options.access = options->access;
 	arena->options.max_sessions = options->max_sessions;
+	arena->options.client_max = options->client_max;
+	arena->options.client_min = options->client_min;
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	pthread_mutex_lock(&arena->registry_lock);
 	arena->options.max_caches = options->max_caches;
@@ -638,4 +672,17 @@ arena_run_free(struct arena *arena, uint32_t page, uint32_t n_pages)
 	struct arena_segment *s = segment_of(arena, page);
 
 	pages_free_run(&s->pages, page - s->first_page, n_pages);
+}
+
+void
+arena_trim(struct arena *arena)
+{
+	for (unsigned i = 0; i < arena->n_segments; i++)
+		pages_trim(&arena->segments[i].pages);
+}
+
+uint64_t
+arena_kept_bytes(struct arena_segment *s)
+{
+	return (uint64_t)pages_kept(&s->pages) * LAYOUT_PAGE_BYTES;
 }

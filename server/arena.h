@@ -3,7 +3,7 @@
  * Arena: one named space of objects: its segments, word table, page map, ledger, caches and sessions.
  *
  * Lock ranks, in acquisition order: sessions, registry, session work (session.h), list_lock (node.h), then ledger, pages, words, roots
- * and stashes (stash.h), which are leaves.  A request on a session holds `sessions` for reading, and so does whoever uses a struct cache; only the appearance and
+ * and stashes (stash.h), which are leaves, but that readers is taken under pages.  A request on a session holds `sessions` for reading, and so does whoever uses a struct cache; only the appearance and
  * the end of a session, and what changes a cache for all (tuning, destroying), take it for writing.
  */
 #ifndef SLAB_SERVER_ARENA_H
@@ -17,6 +17,7 @@
 #include "server/ladder.h"
 #include "server/pages.h"
 #include "server/profile.h"
+#include "server/readers.h"
 #include "server/root.h"
 #include "server/slab.h"
 #include "server/topology.h"
@@ -37,6 +38,8 @@ struct arena_options {
 	struct access access;
 	uint32_t max_sessions; /* of one user; 0: no limit */
 	uint32_t max_caches;   /* 0: no limit but the layout's */
+	uint64_t client_max;   /* bytes that a client may have, in objects and idle; 0: no limit */
+	uint64_t client_min;   /* bytes kept for each client that is connected */
 	char debug[128];       /* "": none; else the checks, and of which caches (cache_parse_debug()) */
 	/* NULL: the machine's nodes. Else a test's invention, whose memory is bound to no node. */
 	const struct topology_source *source;
@@ -53,6 +56,8 @@ struct arena_segment {
 	/* Units whose pages the kernel is asked to make one of, and those of which it did. One call of ops at a time, so no lock. */
 	bool is_thp;
 	struct bitset collapsed;
+	/* When the system is asked again after it had none, if another kind stands in meanwhile. */
+	uint64_t ask_again_ns;
 	/* Why the last commit, or collapse, failed: said once for each reason. */
 	int said_commit;
 	int said_collapse;
@@ -63,7 +68,7 @@ struct arena_segment {
 
 struct arena {
 	char name[64];
-	struct arena_options options; /* a reload changes access and max_sessions (sessions_lock), max_caches (registry_lock) */
+	struct arena_options options; /* a reload changes access, max_sessions, client_max and client_min (sessions_lock), max_caches (registry_lock) */
 	struct topology topology;
 
 	int fd; /* arena segment, word table and ledger */
@@ -84,9 +89,12 @@ struct arena {
 	uint32_t n_pages;
 	uint64_t committed_bytes; /* atomic: of all segments */
 	uint64_t n_misplaced;     /* atomic: pages that were found on another node than asked for */
-	uint64_t n_shortages;     /* atomic: commits that the system refused */
 	uint64_t thp_bytes;       /* atomic: committed units that are transparent huge pages */
 	uint64_t n_refused;       /* atomic: peers that might not */
+	uint64_t n_recalls;       /* atomic: barriers issued; sheaves taken from threads; and those found busy (recall.c) */
+	uint64_t n_recalled_sheaves;
+	uint64_t n_recall_busy;
+	int recall_error;         /* atomic: why no barrier can be issued; 0: it can */
 	char top_holder[STATS_TOP_BYTES]; /* who held most at top_ns (stats.h); under ledger_lock */
 	int64_t top_ns;           /* 0: not looked yet */
 	char page_note[256];      /* what was wanted, what was got, what would change it; under ledger_lock */
@@ -110,6 +118,9 @@ struct arena {
 
 	struct roots roots;
 
+	/* Of all sessions: who may still look at memory that was freed. */
+	struct readers readers;
+
 	pthread_rwlock_t sessions_lock;
 	struct session *first_session;
 	struct session *sessions[LAYOUT_MAX_CLIENTS + 1]; /* by client slot */
@@ -122,6 +133,8 @@ struct arena {
 	struct session_dead *dead[LAYOUT_MAX_CLIENTS + 1]; /* who that was; NULL: not known */
 	int64_t forgotten_ns; /* the last end of a session whose name words were made to forget (WORD_ORPHAN); 0: none was */
 	unsigned n_named;
+	pthread_mutex_t quota_lock; /* over a count (quota.c); taken after a session's work */
+	uint64_t counted_ns;        /* when the last one was; any loop's guess */
 	struct stats_census *census; /* of the last walk (stats.c); under registry_lock */
 };
 
@@ -147,6 +160,11 @@ void arena_pages_free(struct arena *arena, uint32_t page, unsigned order);
 /* The same for a run of n_pages. */
 int arena_run_alloc(struct arena *arena, unsigned node, uint32_t n_pages, uint32_t *pagep);
 void arena_run_free(struct arena *arena, uint32_t page, uint32_t n_pages);
+
+/* A reader has left: pages that were kept for it go back to the system. */
+void arena_trim(struct arena *arena);
+/* Bytes of the segment that are free, and committed for those only who may still read there. */
+uint64_t arena_kept_bytes(struct arena_segment *s);
 
 static inline struct cache *
 arena_cache(struct arena *arena, uint64_t id)

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "server/cache.h"
+#include "server/claim.h"
 #include "server/clock.h"
 #include "server/session.h"
 #include "server/stash.h"
@@ -138,6 +139,7 @@ look_again(struct run *run)
 	now = clock_now_ns();
 	note_window(run, now);
 	run->last_look_ns = now;
+	STEP(AUDIT_LOOKED_AGAIN);
 }
 
 /* One sheaf's, or a stash's, word on an object; client 0: a stash, whose objects nobody is to name. */
@@ -162,14 +164,21 @@ static void
 look_into_sheaf(struct run *run, struct session *session, uint32_t slot)
 {
 	const struct sheaf *sheaf = session_sheaf(session, slot);
-	uint32_t capacity = atomic_read(&session->slots[slot].capacity);
+	uint32_t capacity = atomic_read(&session->slots[slot].capacity), place[LAYOUT_MAX_SHEAF];
+	bool was_unsettled = claim_is_unsettled(session, slot);
 	/* order: SHEAF_SIZE acquire - pairs with sheaf_push() */
 	uint32_t size = atomic_read_acquire(&sheaf->size);
 
 	if (size > capacity)
 		size = capacity;
 	for (uint32_t i = 0; i < size; i++)
-		note_place(run, atomic_read(&sheaf->entry[i]), session->client);
+		place[i] = atomic_read(&sheaf->entry[i]);
+	/* Those of an unsettled sheaf are no places; one that became unsettled meanwhile had lost all that it had as an ordinary one. */
+	atomic_fence_acquire();
+	if ((was_unsettled || claim_is_unsettled(session, slot)) && !MUTANT(AUDIT_COUNTS))
+		return;
+	for (uint32_t i = 0; i < size; i++)
+		note_place(run, place[i], session->client);
 }
 
 static void

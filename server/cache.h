@@ -58,6 +58,7 @@ struct cache {
 	enum cache_policy policy;
 	uint64_t max_cached;  /* bytes in a client's process barn */
 	uint64_t n_openers;   /* atomic: sessions that have it open */
+	uint64_t n_recalled;  /* atomic: sheaves taken from clients' threads */
 	/* What sessions that have ended had counted; atomic. */
 	uint64_t n_dead_refills;
 	uint64_t n_dead_waits;

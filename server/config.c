@@ -20,7 +20,8 @@
 #include "server/cache.h"
 #include "server/log.h"
 
-static const uint64_t default_arena_bytes = 1ull << 30;
+static const uint64_t default_arena_bytes = 1ull << 30, ephemeral_arena_bytes = 64ull << 20;
+static const uint32_t default_idle_s = 10;
 static const char byte_order_mark[] = "\xef\xbb\xbf";
 
 /* libinih would cut a longer section's name. */
@@ -165,6 +166,13 @@ set_log(struct config *config, struct arena_options *arena, const char *value)
 }
 
 static int
+set_idle_after(struct config *config, struct arena_options *arena, const char *value)
+{
+	(void)arena;
+	return parse_u32(value, 0, SLABD_MAX_IDLE_S, &config->options.idle_after_s);
+}
+
+static int
 set_size(struct config *config, struct arena_options *arena, const char *value)
 {
 	(void)config;
@@ -240,6 +248,20 @@ set_max_caches(struct config *config, struct arena_options *arena, const char *v
 }
 
 static int
+set_client_max(struct config *config, struct arena_options *arena, const char *value)
+{
+	(void)config;
+	return parse_number(value, 0, 32ull << 30, &arena->client_max);
+}
+
+static int
+set_client_min(struct config *config, struct arena_options *arena, const char *value)
+{
+	(void)config;
+	return parse_number(value, 0, 32ull << 30, &arena->client_min);
+}
+
+static int
 set_debug(struct config *config, struct arena_options *arena, const char *value)
 {
 	(void)config;
@@ -266,6 +288,7 @@ static const struct field fields[] = {
 	{"socket-group", false, set_socket_group, GROUP_ALLOWED},
 	{"threads", false, set_threads, "1 to 64"},
 	{"log", false, set_log, "error, warning, notice or info"},
+	{"idle-after", false, set_idle_after, "0 (never) to 86400 seconds"},
 	{"size", true, set_size, "2M to 32G, in bytes or with K, M or G"},
 	{"reserve", true, set_reserve, "0 to 32G, in bytes or with K, M or G"},
 	{"page-kind", true, set_page_kind, LADDER_ALLOWED},
@@ -275,6 +298,8 @@ static const struct field fields[] = {
 	{"mode", true, set_mode, "an octal mode of digits 0 (nothing), 4 (read-only) and 6 (read-write), such as 0640"},
 	{"max-sessions", true, set_max_sessions, "0 (no limit) to 16382"},
 	{"max-caches", true, set_max_caches, "0 (no limit) to 511"},
+	{"client-max", true, set_client_max, "0 (no limit) to 32G, in bytes or with K, M or G"},
+	{"client-min", true, set_client_min, "0 to 32G, in bytes or with K, M or G"},
 	{"debug", true, set_debug, "letters of FZPU, or these and names of caches behind commas, such as FZ,message,tree*, in at most 127 bytes"},
 };
 
@@ -511,10 +536,14 @@ static const struct option options[] = {
 	{"page-kind", required_argument, NULL, 'p'},
 	{"threads", required_argument, NULL, 't'},
 	{"profile", required_argument, NULL, 'f'},
+	{"ephemeral", no_argument, NULL, 'e'},
 	{"help", no_argument, NULL, 'h'},
 	{"version", no_argument, NULL, 'V'},
 	{0},
 };
+
+/* Options end where the command begins. */
+static const char short_options[] = "+:hV";
 
 /* The field of the file that an option stands for. */
 static const struct field *
@@ -539,6 +568,37 @@ set_option(struct config *config, const struct option *option, const char *value
 	return -EINVAL;
 }
 
+/* Before anything can be wrong: whether there is a command, whose status must not be taken for that of an error, and what is refused. */
+static void
+look_ahead(struct config *config, int argc, char **argv)
+{
+	int c;
+
+	optind = 0;
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, short_options, options, NULL)) != -1)
+		if (c == 'e')
+			config->is_ephemeral = true;
+	if (optind < argc && strcmp(argv[optind - 1], "--") == 0)
+		config->command = argv + optind;
+}
+
+/* What stands behind the options, from argv[rest] on. */
+static int
+check_rest(const struct config *config, int argc, char **argv, int rest, char *why, size_t why_size)
+{
+	if (config->command && !config->is_ephemeral)
+		snprintf(why, why_size, "'%s': only --ephemeral runs a command", config->command[0]);
+	else if (rest < argc && !config->command)
+		snprintf(why, why_size, "'%s' is no option; see --help%s", argv[rest],
+			config->is_ephemeral ? " (a command stands after --)" : "");
+	else if (config->is_ephemeral && rest == argc && strcmp(argv[rest - 1], "--") == 0)
+		snprintf(why, why_size, "--ephemeral: no command stands after --");
+	else
+		return 0;
+	return -EINVAL;
+}
+
 /* pass 0: what does not depend on the file; pass 1: the options, over it. */
 static int
 parse_options(struct config *config, int argc, char **argv, int pass, char *why, size_t why_size)
@@ -548,7 +608,7 @@ parse_options(struct config *config, int argc, char **argv, int pass, char *why,
 
 	optind = 0;
 	opterr = 0;
-	while (r == 0 && (c = getopt_long(argc, argv, ":hV", options, &index)) != -1) {
+	while (r == 0 && (c = getopt_long(argc, argv, short_options, options, &index)) != -1) {
 		if (c == 'h')
 			return CONFIG_E_HELP;
 		if (c == 'V')
@@ -557,20 +617,22 @@ parse_options(struct config *config, int argc, char **argv, int pass, char *why,
 			snprintf(why, why_size, "%s %s; see --help", argv[optind - 1], c == ':' ? "wants a value" : "is no option");
 			return -EINVAL;
 		}
+		if (config->is_ephemeral && (c == 's' || c == 'c')) {
+			snprintf(why, why_size, "--%s cannot stand beside --ephemeral, which makes a socket of its own and reads no file",
+				options[index].name);
+			return -EINVAL;
+		}
 		if (c == 'C')
 			is_check = true;
 		else if (c == 'c')
 			r = pass == 0 ? read_file(config, optarg, why, why_size) : 0;
 		else
-			r = pass == 1 ? set_option(config, &options[index], optarg, why, why_size) : 0;
+			r = pass == 1 && c != 'e' ? set_option(config, &options[index], optarg, why, why_size) : 0;
 	}
 	if (r < 0)
 		return r;
-	if (optind < argc) {
-		snprintf(why, why_size, "'%s' is no option; see --help", argv[optind]);
-		return -EINVAL;
-	}
-	return pass == 1 && is_check ? CONFIG_E_CHECK : 0;
+	r = check_rest(config, argc, argv, optind, why, why_size);
+	return r == 0 && pass == 1 && is_check ? CONFIG_E_CHECK : r;
 }
 
 /* What can only be said of an arena's settings together. */
@@ -598,11 +660,20 @@ check_arenas(const struct config *config, char *why, size_t why_size)
 	return 0;
 }
 
+/* A test suite wants no pages that somebody else may need, and no news but bad news. */
+static void
+set_ephemeral_defaults(struct config *config)
+{
+	config->options.arenas[0].limit_bytes = ephemeral_arena_bytes;
+	config->options.arenas[0].page_kind = LADDER_4K;
+	config->options.log_level = LOG_LEVEL_WARNING;
+}
+
 void
 config_init(struct config *config)
 {
 	*config = (struct config){
-		.options = {.n_threads = 1, .has_signals = true, .log_level = LOG_LEVEL_INFO},
+		.options = {.n_threads = 1, .has_signals = true, .log_level = LOG_LEVEL_INFO, .idle_after_s = default_idle_s},
 		.socket = "/run/slabd/slabd.sock",
 	};
 	config->options.socket = config->socket;
@@ -611,12 +682,16 @@ config_init(struct config *config)
 int
 config_parse(struct config *config, int argc, char **argv, char *why, size_t why_size)
 {
-	int r = parse_options(config, argc, argv, 0, why, why_size), checked;
+	int r, checked;
 
+	look_ahead(config, argc, argv);
+	r = parse_options(config, argc, argv, 0, why, why_size);
 	if (r != 0)
 		return r;
 	if (config->options.n_arenas == 0)
 		add_arena(config, "default", 0);
+	if (config->is_ephemeral)
+		set_ephemeral_defaults(config);
 	r = parse_options(config, argc, argv, 1, why, why_size);
 	if (r < 0)
 		return r;

@@ -5,7 +5,7 @@
  * The file is INI as systemd's units are: [slabd], and [arena NAME] for each arena, where [arena] is the one called default.  A file
  * without arenas, and no file, means that one arena; the command line's arena options are the default arena's.  An unknown key or section,
  * a key or section that comes twice, a value that cannot be: each is an error with file, line, field and what is allowed.  Users and groups
- * are looked up here, once.
+ * are looked up here, once.  --ephemeral has other defaults, and neither file nor socket.
  */
 #ifndef SLAB_SERVER_CONFIG_H
 #define SLAB_SERVER_CONFIG_H
@@ -29,6 +29,8 @@ struct config {
 	char names[SLABD_MAX_ARENAS][CONFIG_ARENA_NAME_BYTES];
 	struct config_lines lines[SLABD_MAX_ARENAS];
 	const char *path; /* of the file; NULL: none */
+	bool is_ephemeral;
+	char **command; /* what stands after "--", also after an error; NULL: nothing */
 };
 
 void config_init(struct config *config);

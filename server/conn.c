@@ -20,6 +20,9 @@
 /* Packets handled before the other connections of the loop have their turn. */
 enum { PACKETS_A_TURN = 16, LOOK_AGAIN_S = 1, LOOK_AGAIN_MAX_S = 64, SLOW_ASKING_NS = 50000000 };
 
+/* For which the dead wait for others: a millisecond each, in which the loop does what there is to do. */
+enum { MAX_REAP_TURNS = 8, REAP_TURN_US = 1 };
+
 static const uint64_t slow_pause_ns = 5000000000u;
 
 static void
@@ -43,35 +46,105 @@ is_dead(const struct conn *conn)
 	return conn->pidfd >= 0 && poll(&p, 1, 0) == 1 && (p.revents & POLLIN);
 }
 
-static void
-reap(struct conn *conn)
+/* The sessions of that arena in the loop's list, parted from their connections. */
+static struct session *
+take_dying(struct loop *loop, const struct arena *arena)
 {
-	struct session *session = conn->session;
+	struct session *first = NULL;
 
-	conn->session = NULL;
-	reaper_reap(session);
+	for (struct conn *conn = loop->dying; conn; conn = conn->next_dying) {
+		struct session *session = conn->session;
+
+		if (!session || session->arena != arena)
+			continue;
+		conn->session = NULL;
+		session->next_dying = first;
+		first = session;
+	}
+	return first;
+}
+
+static void
+reap_dying(struct loop *loop)
+{
+	for (struct conn *conn = loop->dying; conn; conn = conn->next_dying)
+		if (conn->session)
+			reaper_reap(take_dying(loop, conn->session->arena));
+	while (loop->dying) {
+		struct conn *conn = loop->dying;
+
+		loop->dying = conn->next_dying;
+		conn_free(conn);
+	}
+	loop->n_dying = 0;
+}
+
+static void
+on_reap_turn(evutil_socket_t fd, short what, void *ctx)
+{
+	static const struct timeval turn = {0, REAP_TURN_US};
+	struct loop *loop = ctx;
+	bool has_more = loop->n_dying > loop->n_dying_seen;
+
+	(void)fd;
+	(void)what;
+	loop->n_dying_seen = loop->n_dying;
+	if (!has_more || ++loop->n_reap_turns >= MAX_REAP_TURNS || event_base_once(loop->base, -1, EV_TIMEOUT, on_reap_turn, loop, &turn) < 0)
+		reap_dying(loop);
+}
+
+/* The session has ended: with others it is reaped, and the connection is gone then. */
+static void
+reap_soon(struct conn *conn)
+{
+	static const struct timeval turn = {0, REAP_TURN_US};
+	struct loop *loop = conn->loop;
+
+	if (conn->is_dying)
+		return;
+	conn_close_socket(conn);
+	conn->is_dying = true;
+	conn->next_dying = loop->dying;
+	loop->dying = conn;
+	if (loop->n_dying++ > 0)
+		return;
+	loop->n_dying_seen = 1;
+	loop->n_reap_turns = 0;
+	if (event_base_once(loop->base, -1, EV_TIMEOUT, on_reap_turn, loop, &turn) < 0)
+		reap_dying(loop);
+}
+
+/* Is the process dead, or does it no longer map its session? */
+static bool
+has_ended(struct conn *conn)
+{
+	struct slabd *slabd = conn->loop->slabd;
+	uint64_t now = clock_now_ns();
+
+	if (is_dead(conn))
+		return true;
+	if (atomic_read(&slabd->slow_uid) == conn->peer.uid && now < atomic_read(&slabd->slow_until_ns))
+		return false;
+	if (!session_is_mapped_by_client(conn->session))
+		return true;
+	if (conn->session->asking_ns > SLOW_ASKING_NS) {
+		atomic_write(&slabd->slow_uid, conn->peer.uid);
+		atomic_write(&slabd->slow_until_ns, now + slow_pause_ns);
+	}
+	return false;
 }
 
 bool
 conn_end_session(struct conn *conn)
 {
-	struct slabd *slabd = conn->loop->slabd;
-	uint64_t now = clock_now_ns();
+	struct session *session = conn->session;
 
-	if (!conn->session)
+	if (!session)
 		return true;
-	if (!is_dead(conn)) {
-		if (atomic_read(&slabd->slow_uid) == conn->peer.uid && now < atomic_read(&slabd->slow_until_ns))
-			return false;
-		if (session_is_mapped_by_client(conn->session)) {
-			if (conn->session->asking_ns > SLOW_ASKING_NS) {
-				atomic_write(&slabd->slow_uid, conn->peer.uid);
-				atomic_write(&slabd->slow_until_ns, now + slow_pause_ns);
-			}
-			return false;
-		}
-	}
-	reap(conn);
+	if (!has_ended(conn))
+		return false;
+	conn->session = NULL;
+	reaper_reap(session);
 	return true;
 }
 
@@ -82,8 +155,12 @@ end(struct conn *conn)
 	struct timeval again = {LOOK_AGAIN_S, 0};
 
 	conn_close_socket(conn);
-	if (conn_end_session(conn)) {
+	if (!conn->session) {
 		conn_free(conn);
+		return;
+	}
+	if (has_ended(conn)) {
+		reap_soon(conn);
 		return;
 	}
 	atomic_write(&conn->session->state, SESSION_DETACHED);
@@ -100,8 +177,9 @@ on_died(evutil_socket_t fd, short what, void *ctx)
 	(void)fd;
 	(void)what;
 	if (conn->session)
-		reap(conn);
-	conn_free(conn);
+		reap_soon(conn);
+	else
+		conn_free(conn);
 }
 
 static void
@@ -116,8 +194,10 @@ on_again(evutil_socket_t fd, short what, void *ctx)
 	if (conn->again_s < LOOK_AGAIN_MAX_S)
 		conn->again_s *= 2;
 	again = (struct timeval){conn->again_s, 0};
-	if (conn_end_session(conn))
-		conn_free(conn);
+	if (conn->is_dying)
+		return;
+	if (has_ended(conn))
+		reap_soon(conn);
 	else
 		event_add(conn->again, &again);
 }

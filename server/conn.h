@@ -6,6 +6,9 @@
  *   socket's end or BYE, session segment no longer mapped -> reaped (exec, slabc_close)
  *   socket's end, segment still mapped                    -> DETACHED: watched until one of the two above holds
  *
+ * Who is to be reaped waits, its socket closed, until a turn of the loop brings no more of them, and some turns at most: one walk over the
+ * words then serves all.
+ *
  * Death is what the kernel says, never a timer (I5): the timer of a detached session only asks again.
  * Everything here runs in the connection's loop.
  */
@@ -38,6 +41,8 @@ struct conn {
 	struct ucred sender; /* of the packet being handled; pid 0: not known */
 	uint64_t nonce;      /* 0: none was given out */
 	struct session *session;
+	bool is_dying; /* in the loop's list */
+	struct conn *next_dying;
 	struct watch *watches; /* for roots (watch.h) */
 	unsigned n_watches;
 	/* A reply the peer has not made room for; nothing more is read from it until it went. */

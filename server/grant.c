@@ -6,12 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/claim.h"
+#include "server/quota.h"
+#include "server/recall.h"
 #include "server/stash.h"
 #include "server/stats.h"
 #include "shm/barn.h"
 
 /* Fresh objects a refill may carve: this share of what the cache has, but so many sheaves at least (speed-notes.md, 4.2). */
 enum { CARVE_SHARE = 64, CARVE_MIN_SHEAVES = 2, MAX_SHEAVES = 512 };
+
+/*
+ * What a client may have in its process barn by a refill: a part of what the cache has, so that all together have but a small share of it idle;
+ * few clients of a small cache may have more, for a pipe's sake: this divided by the square of their number.
+ */
+enum { FAIR_SHARE = 16, FAIR_BYTES = 8 * 1024 * 1024 };
 
 /* Compare-and-swaps on one word that may be lost to a client that does not stop writing it. */
 enum { MAX_LOST = 64 };
@@ -24,10 +33,12 @@ struct take {
 	struct session *session;
 	struct cache *cache;
 	struct sheaf *sheaf;
+	const struct sheaf *record; /* of an unsettled sheaf: words as read at the frees */
 	struct node *node; /* whose lock is held */
 	struct node_sheaf *barn;
 	struct node *barn_node;
 	struct node_discard discard;
+	uint64_t bytes; /* marked */
 };
 
 /* Holds the lock of the object's node, whichever was held before; false: no such object. */
@@ -75,6 +86,7 @@ take_mark(struct take *t, uint32_t place, const struct slab_object *o)
 	struct arena *arena = t->session->arena;
 
 	t->session->n_drawn[t->cache->id]--;
+	t->bytes += slab_object_bytes(arena, t->cache, o->slab);
 	if (t->barn && t->node == t->barn_node) {
 		slab_set(arena, o->word, SLAB_BARN);
 		t->barn->place[t->barn->size++] = place;
@@ -111,6 +123,24 @@ take_entry(struct take *t, uint32_t n)
 		session_fault(t->session, "a sheaf entry that is not its to give back");
 }
 
+/* Of an unsettled sheaf. */
+static void
+take_unsettled(struct take *t, uint32_t n)
+{
+	uint32_t place = atomic_read(&t->sheaf->entry[n]), recorded = atomic_read(&t->record->entry[n]);
+	struct arena *arena = t->session->arena;
+	struct slab_object o;
+	bool is_won = take_lock(t, place, &o) && claim_make(t->session, t->cache, &arena->words[o.word], recorded);
+
+	STEP(TAKE_CLEARED);
+	atomic_write(&t->sheaf->size, n);
+	STEP(TAKE_REMOVED);
+	if (is_won && slab_get(arena, o.word) == SLAB_OUT)
+		take_mark(t, place, &o);
+	else
+		claim_lost(t->session, t->cache);
+}
+
 #ifdef SLAB_STEPS
 /* The mutant CHECK_THEN_MARK: all entries checked, then all marked. */
 static void
@@ -135,6 +165,7 @@ void
 grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 {
 	uint32_t capacity = session->slots[slot].capacity, size;
+	bool is_unsettled = claim_is_unsettled(session, slot) && !MUTANT(ORDINARY_TAKE);
 	struct take t = {
 		.session = session,
 		.cache = arena_cache(session->arena, session->slots[slot].cache),
@@ -149,6 +180,14 @@ grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 			size = capacity;
 	}
 	STEP(TAKE_SIZED);
+	/* Nothing unsettled is lost with it: its objects are named by whoever has them. */
+	if (is_unsettled && size > 0 && !(t.record = claim_record(session, t.cache, slot, size))) {
+		session_fault(session, "a foreign sheaf without a record");
+		atomic_write(&t.sheaf->size, 0);
+		size = 0;
+	}
+	if (is_unsettled && size == 0)
+		atomic_write(&t.sheaf->busy, 0);
 	if (size == 0)
 		return;
 	t.node = &t.cache->nodes[0];
@@ -171,8 +210,13 @@ grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 		size = 0;
 	}
 #endif
-	while (size > 0)
+	while (size > 0 && !is_unsettled)
 		take_entry(&t, --size);
+	while (size > 0)
+		take_unsettled(&t, --size);
+	/* An ordinary slot again, whoever has it next; not before it is empty. */
+	if (is_unsettled)
+		atomic_write(&t.sheaf->busy, 0);
 	if (t.barn && t.barn->size) {
 		if (t.node != t.barn_node) {
 			node_unlock(t.node);
@@ -184,6 +228,7 @@ grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 	}
 	t.node->n_sheaves_taken++;
 	node_unlock(t.node);
+	quota_taken(session, t.bytes);
 	free(t.barn);
 	node_discard(session->arena, &t.discard);
 }
@@ -195,6 +240,9 @@ hand_out(struct session *session, struct cache *cache, uint32_t slot, bool to_ap
 	struct layout_slot *shown = session_slots(session);
 
 	session->slots[slot].is_lent = true;
+	/* Until who gets it has opened it: a recall that comes in between meets it busy. */
+	if (!MUTANT(LENT_IDLE))
+		atomic_write(&session_sheaf(session, slot)->busy, SHEAF_BUSY);
 	barn_hand(&shown[slot], to_app ? LAYOUT_HOLDER_APP : LAYOUT_HOLDER_BARN);
 	if (!to_app)
 		barn_push(is_empty ? &lists->empty : &lists->full, shown, slot);
@@ -254,24 +302,8 @@ grant_close(struct session *session, struct cache *cache)
 	stash_trim(session, cache, 0);
 }
 
-/* Every session that nobody works on just now, and this one (NULL: none more). */
-static void
-for_each_session(
-	struct arena *arena, struct session *mine, struct cache *cache, void (*visit)(struct session *session, struct cache *cache))
-{
-	if (mine)
-		visit(mine, cache);
-	for (struct session *s = arena->first_session; s; s = s->next) {
-		if (s == mine || s->is_readonly || pthread_mutex_trylock(&s->work) != 0)
-			continue;
-		if (s->map && atomic_read(&s->state) != SESSION_DYING)
-			visit(s, cache);
-		pthread_mutex_unlock(&s->work);
-	}
-}
-
-static void
-call_in_cache(struct session *session, struct cache *cache)
+void
+grant_call_in(struct session *session, struct cache *cache)
 {
 	struct layout_session_cache *lists = session_cache(session, cache->id);
 
@@ -280,48 +312,21 @@ call_in_cache(struct session *session, struct cache *cache)
 	stash_trim(session, cache, 0);
 }
 
-static void
-call_in(struct session *session, struct cache *unused)
-{
-	(void)unused;
-	for (struct cache *cache = arena_cache_after(session->arena, 0); cache; cache = arena_cache_after(session->arena, cache->id))
-		call_in_cache(session, cache);
-}
-
-/* Memory is short: everything idle that slabd can reach goes back to the pages. */
-static void
-relieve(struct session *session)
-{
-	struct arena *arena = session->arena;
-
-	for_each_session(arena, session, NULL, call_in);
-	for (struct cache *cache = arena_cache_after(arena, 0); cache; cache = arena_cache_after(arena, cache->id))
-		for (unsigned i = 0; i < cache->n_nodes; i++)
-			node_trim(arena, &cache->nodes[i]);
-}
-
-void
-grant_shrink(struct arena *arena, struct session *session, struct cache *cache)
-{
-	for_each_session(arena, session, cache, call_in_cache);
-	if (session)
-		grant_close(session, cache);
-	for (unsigned i = 0; i < cache->n_nodes; i++)
-		node_trim(arena, &cache->nodes[i]);
-}
-
 /* A grant under way. */
 struct lending {
 	struct session *session;
 	struct cache *cache;
 	uint32_t capacity;
+	uint64_t room;        /* objects that the client's quota leaves */
+	uint32_t want;        /* of the sheaf at hand: its capacity, or what that leaves */
 	const uint8_t *nodes; /* near to far */
 	struct stash *stash;  /* of the nearest; NULL: none */
 	uint64_t fresh;       /* objects that may still be carved */
+	bool is_ahead;        /* nobody waits for it: what others keep idle they keep */
 	bool is_all_or_none;  /* a sheaf that is not full is of no use */
 	uint32_t n_granted;   /* sheaves so far: for more than the first nobody else's are called in */
 	bool has_looked;      /* at all sessions' returns */
-	bool has_relieved;
+	unsigned relieved; /* stages of recall_relieve() */
 	int r; /* why carving failed last */
 };
 
@@ -391,7 +396,7 @@ static void
 fill_resident(struct lending *l, struct node *node, uint32_t fresh, struct sheaf *sheaf, uint32_t *size)
 {
 	struct arena *arena = l->session->arena;
-	uint32_t places[LAYOUT_MAX_SHEAF], n = 0, want = l->capacity - *size;
+	uint32_t places[LAYOUT_MAX_SHEAF], n = 0, want = l->want - *size;
 	struct node_discard discard = {0};
 
 	node_lock(node);
@@ -402,12 +407,14 @@ fill_resident(struct lending *l, struct node *node, uint32_t fresh, struct sheaf
 	if (n == 0) {
 		n = node_take_free(arena, node, places, want);
 		if (l->stash && node->index == l->stash->node)
-			stash_restock(l->stash, l->session, node);
+			l->room -= stash_restock(l->stash, l->session, node, l->room - n);
 	}
 	while (n < want && node->first_full)
 		n += open_barn_sheaf(l, node, places + n, want - n, &discard);
 	write_entries(sheaf, places, n, size);
 	l->session->n_drawn[l->cache->id] += n;
+	l->room -= n;
+	quota_granted(l->session, (uint64_t)n * l->cache->object_bytes);
 	if (n && *size == n)
 		atomic_add(&node->n_sheaves_granted, 1);
 	node_unlock(node);
@@ -420,6 +427,9 @@ carve(struct lending *l, struct node **nodep)
 {
 	struct arena *arena = l->session->arena;
 
+	l->r = -EDQUOT;
+	if (!quota_may_carve(l->session, (uint64_t)LAYOUT_PAGE_BYTES << l->cache->order))
+		return 0;
 	for (unsigned i = 0; i < l->cache->n_nodes; i++) {
 		struct node *node = &l->cache->nodes[l->nodes[i]];
 		uint32_t slab;
@@ -447,23 +457,22 @@ fill(struct lending *l, uint32_t slot)
 	/* Touched here, so that no page fault falls under the lock. */
 	atomic_write(&sheaf->size, 0);
 	fill_from_stash(l, sheaf, &size);
-	if (size < l->capacity)
+	l->want = l->room < l->capacity - size ? size + (uint32_t)l->room : l->capacity;
+	if (size < l->want)
 		fill_resident(l, node, 0, sheaf, &size);
-	while (size < l->capacity) {
+	while (size < l->want) {
 		if (!l->has_looked) {
 			l->has_looked = true;
-			for_each_session(l->session->arena, l->session, l->cache, grant_flush);
+			session_for_each(l->session->arena, l->session, l->cache, grant_flush);
 			fill_resident(l, node, 0, sheaf, &size);
 		} else if (l->fresh && (fresh = carve(l, &node)) != 0) {
 			fill_resident(l, node, fresh, sheaf, &size);
 		} else if ((size > 0 && !l->is_all_or_none) || l->r == 0 || l->n_granted) {
 			break; /* a part of a sheaf, or fewer sheaves, rather than more memory */
-		} else if (!l->has_relieved) {
-			l->has_relieved = true;
-			relieve(l->session);
+		} else if (!l->is_ahead && recall_relieve(l->session, l->cache, &l->relieved)) {
 			l->stash = NULL; /* no time to set anything aside */
 			l->fresh = l->fresh ? l->fresh : l->capacity;
-			for (unsigned i = 0; i < l->cache->n_nodes && size < l->capacity; i++)
+			for (unsigned i = 0; i < l->cache->n_nodes && size < l->want; i++)
 				fill_resident(l, &l->cache->nodes[l->nodes[i]], 0, sheaf, &size);
 		} else {
 			break;
@@ -482,22 +491,44 @@ carved_objects(struct cache *cache)
 	return n;
 }
 
+/* Sheaves that a refill may bring, on top of what lies there: one at least if somebody waits. */
+static uint32_t
+fair_sheaves(struct session *session, struct cache *cache, bool is_ahead)
+{
+	uint64_t n = atomic_read(&cache->n_openers) + !atomic_read(&cache->n_openers), few = FAIR_BYTES / (n * n);
+	uint64_t many = carved_objects(cache) * cache->object_bytes / FAIR_SHARE / n;
+	uint64_t fair = (few > many ? few : many) / ((uint64_t)cache->capacity * cache->object_bytes);
+	uint32_t n_there = barn_count(atomic_read(&session_cache(session, cache->id)->full));
+
+	fair = fair > n_there ? fair - n_there : !is_ahead;
+	return fair < MAX_SHEAVES ? (uint32_t)fair : MAX_SHEAVES;
+}
+
 static int
 explain_shortage(const struct lending *l, char *why, size_t why_size)
 {
 	struct arena *arena = l->session->arena;
-	char note[sizeof arena->page_note], top[STATS_TOP_BYTES];
+	char note[sizeof arena->page_note], top[STATS_TOP_BYTES] = "";
+	uint64_t idle_bytes;
+	const struct session *idlest = recall_idlest(arena, &idle_bytes);
 
 	pthread_mutex_lock(&arena->ledger_lock);
 	memcpy(note, arena->page_note, sizeof note);
 	pthread_mutex_unlock(&arena->ledger_lock);
-	if (l->r == -ENOSPC) {
+	if (l->r == -ENOSPC)
 		stats_top_holder(arena, top, sizeof top);
-		snprintf(why, why_size, "arena '%s' is full: its limit is %llu bytes (--arena-size)%s%s", arena->name,
+	if (l->r == -ENOSPC && idlest)
+		snprintf(why, why_size, "arena '%s' is full: its limit is %llu bytes (--arena-size); client %u (pid %d, '%s') keeps most idle, %llu bytes%s%s",
+			arena->name, (unsigned long long)arena->options.limit_bytes, idlest->id, idlest->pid, idlest->label,
+			(unsigned long long)idle_bytes, *top ? "; " : "", top);
+	else if (l->r == -ENOSPC)
+		snprintf(why, why_size, "arena '%s' is full: its limit is %llu bytes (--arena-size), and nobody keeps anything idle%s%s", arena->name,
 			(unsigned long long)arena->options.limit_bytes, *top ? "; " : "", top);
-	} else {
+	else if (l->r == -EDQUOT)
+		snprintf(why, why_size, "what is left of arena '%s' is kept for clients that have less than client-min, %llu bytes", arena->name,
+			(unsigned long long)arena->options.client_min);
+	else
 		snprintf(why, why_size, "no memory for cache '%s': %s", l->cache->name, l->r == -EOVERFLOW ? "the word table is full" : note);
-	}
 	return -ENOMEM;
 }
 
@@ -508,6 +539,9 @@ carve_run(struct lending *l, uint32_t n_pages, uint32_t slot)
 	struct sheaf *sheaf = session_sheaf(l->session, slot);
 	struct arena *arena = l->session->arena;
 
+	l->r = -EDQUOT;
+	if (!quota_may_carve(l->session, (uint64_t)n_pages * LAYOUT_PAGE_BYTES))
+		return false;
 	for (unsigned i = 0; i < l->cache->n_nodes; i++) {
 		struct node *node = &l->cache->nodes[l->nodes[i]];
 		uint32_t slab;
@@ -520,6 +554,7 @@ carve_run(struct lending *l, uint32_t n_pages, uint32_t slot)
 		atomic_write(&sheaf->entry[0], slab_place(arena, l->cache, slab, 0));
 		STEP(GRANT_WRITTEN);
 		l->session->n_drawn[l->cache->id]++;
+		quota_granted(l->session, (uint64_t)n_pages * LAYOUT_PAGE_BYTES);
 		/* order: SHEAF_SIZE release - the entry is written below it */
 		atomic_write_release(&sheaf->size, 1);
 		STEP(GRANT_SIZED);
@@ -547,6 +582,8 @@ lend_run(struct lending *l, uint32_t n_pages, struct grant *grant, char *why, si
 			(unsigned long long)arena->options.limit_bytes);
 		return -ENOMEM;
 	}
+	if (quota_room(l->session, (uint64_t)n_pages * LAYOUT_PAGE_BYTES, (uint64_t)n_pages * LAYOUT_PAGE_BYTES, why, why_size) == 0)
+		return -EDQUOT;
 	slot = session_slot_get(l->session, l->cache, 1);
 	if (slot < 0) {
 		snprintf(why, why_size, "the session has lent all its %d sheaves", LAYOUT_MAX_SLOTS);
@@ -555,17 +592,16 @@ lend_run(struct lending *l, uint32_t n_pages, struct grant *grant, char *why, si
 	if (atomic_read(&session_sheaf(l->session, (uint32_t)slot)->size) != 0)
 		grant_take_back(l->session, (uint32_t)slot, false);
 	atomic_write(&session_sheaf(l->session, (uint32_t)slot)->size, 0);
-	if (!carve_run(l, n_pages, (uint32_t)slot)) {
-		relieve(l->session);
-		if (!carve_run(l, n_pages, (uint32_t)slot)) {
-			session_slot_put(l->session, (uint32_t)slot);
-			if (l->r != -ENOSPC)
-				return explain_shortage(l, why, why_size);
-			snprintf(why, why_size, "arena '%s' has no %u pages side by side left: its limit is %llu bytes (--arena-size), %llu are committed",
-				arena->name, n_pages, (unsigned long long)arena->options.limit_bytes,
-				(unsigned long long)atomic_read(&arena->committed_bytes));
-			return -ENOMEM;
-		}
+	while (!carve_run(l, n_pages, (uint32_t)slot)) {
+		if (recall_relieve(l->session, l->cache, &l->relieved))
+			continue;
+		session_slot_put(l->session, (uint32_t)slot);
+		if (l->r != -ENOSPC)
+			return explain_shortage(l, why, why_size);
+		snprintf(why, why_size, "arena '%s' has no %u pages side by side left: its limit is %llu bytes (--arena-size), %llu are committed",
+			arena->name, n_pages, (unsigned long long)arena->options.limit_bytes,
+			(unsigned long long)atomic_read(&arena->committed_bytes));
+		return -ENOMEM;
 	}
 	hand_out(l->session, l->cache, (uint32_t)slot, true, false);
 	*grant = (struct grant){.n_sheaves = 1, .n_objects = 1, .slot = (uint32_t)slot};
@@ -600,12 +636,13 @@ grant_refill(struct session *session, struct cache *cache, const struct grant_re
 	struct arena *arena = session->arena;
 	bool to_app = request->capacity != 0;
 	uint32_t want = request->n_sheaves < MAX_SHEAVES ? request->n_sheaves : MAX_SHEAVES;
-	uint64_t share = carved_objects(cache) / CARVE_SHARE;
+	uint64_t share = carved_objects(cache) / CARVE_SHARE; /* objects */
 	struct lending l = {
 		.session = session,
 		.cache = cache,
 		.capacity = to_app ? request->capacity : cache->capacity,
 		.is_all_or_none = to_app,
+		.is_ahead = request->is_ahead,
 		.nodes = arena->topology.order[topology_node_of_os_node(&arena->topology, request->os_node)],
 	};
 
@@ -624,7 +661,19 @@ grant_refill(struct session *session, struct cache *cache, const struct grant_re
 		return lend_empty(session, cache, request->n_empty < MAX_SHEAVES ? request->n_empty : MAX_SHEAVES, grant, why, why_size);
 	if (cache->flags & LAYOUT_CACHE_RUNS)
 		return lend_run(&l, request->n_pages, grant, why, why_size);
+	if (!to_app) {
+		uint32_t fair = fair_sheaves(session, cache, request->is_ahead);
+
+		want = want < fair ? want : fair;
+		if (want == 0)
+			return 0;
+	}
 	l.stash = stash_get(session, cache, &cache->nodes[l.nodes[0]]);
+	l.room = quota_room(session, (uint64_t)(to_app ? l.capacity : 1) * cache->object_bytes, ((uint64_t)want * l.capacity + (l.stash ? cache->cpu_partial : 0)) * cache->object_bytes,
+			 why, why_size) /
+		 cache->object_bytes;
+	if (l.room == 0)
+		return -EDQUOT;
 	do {
 		int32_t slot = session_slot_get(session, cache, l.capacity);
 		uint32_t n;
@@ -648,6 +697,6 @@ grant_refill(struct session *session, struct cache *cache, const struct grant_re
 		l.n_granted = ++grant->n_sheaves;
 		grant->n_objects += n;
 		grant->slot = (uint32_t)slot;
-	} while (grant->n_sheaves < want && !to_app);
+	} while (grant->n_sheaves < want && !to_app && l.room > 0);
 	return 0;
 }

@@ -6,6 +6,8 @@
  *   take-back  size and entry read once; entry accepted if its place is an object of the cache and its word is unowned or names the sheaf's own
  *              client; word cleared, THEN entry out of the sheaf, THEN, in the same hold of list_lock, OUT checked and FREE or BARN marked.
  *
+ *   unsettled  entry and recorded word read once; claimed for the client (claim.h), which clears the word, then as above.
+ *
  * So a slabd killed anywhere leaves at worst an object that is OUT, unowned and in no sheaf.
  * All calls: the caller holds sessions_lock for reading and the session's work.
  */
@@ -24,6 +26,7 @@ struct grant_request {
 	uint32_t capacity;  /* 0: the cache's, sheaves go to the process barn; else one sheaf with so many objects, for the application */
 	uint32_t os_node;   /* where the client runs */
 	uint32_t n_pages;   /* in a cache of runs, with capacity 1: of the run */
+	bool is_ahead;      /* nobody waits for it: nothing that others keep idle is called in for it */
 };
 
 struct grant {
@@ -34,7 +37,7 @@ struct grant {
 
 /*
  * Lends sheaves: from the node barn, from the client's stash, from partial slabs, then carved, sparingly; before anything is carved every waiting return is looked at,
- * and before ENOMEM everything idle is called in.  -ENOMEM, -EDQUOT (slots), -EINVAL, with a sentence in why; then nothing was lent.
+ * and before ENOMEM everything idle is called in.  -ENOMEM, -EDQUOT (slots, client-max), -EINVAL, with a sentence in why; then nothing was lent.
  */
 int grant_refill(struct session *session, struct cache *cache, const struct grant_request *request, struct grant *grant, char *why,
 	size_t why_size);
@@ -45,13 +48,10 @@ void grant_flush(struct session *session, struct cache *cache);
 /* Takes every sheaf of the cache that no thread holds: the session closes it. */
 void grant_close(struct session *session, struct cache *cache);
 
-/*
- * Everything idle of the cache that slabd can reach goes back to the pages: what lies in clients' process barns, of the session (if not NULL, its
- * work is held) all that no thread holds, and the node barns and empty slabs.
- */
-void grant_shrink(struct arena *arena, struct session *session, struct cache *cache);
+/* Takes what lies in the client's process barn and what it has given back, down to the slabs. */
+void grant_call_in(struct session *session, struct cache *cache);
 
-/* Empties a slot that is in slabd's hands, or whose client is dead. to_barn: whole into the node barn, if there is room. */
+/* Empties a slot that is in slabd's hands, or whose client is dead; an unsettled one by making its claims (claim.h). to_barn: whole into the node barn, if there is room. */
 void grant_take_back(struct session *session, uint32_t slot, bool to_barn);
 
 #endif

@@ -186,7 +186,7 @@ listener_new(struct listener **listenerp, struct slabd *slabd, const struct slab
 	 * Nobody may pass us a descriptor: to close a stranger's last one can take as long as he likes (SO_LINGER).  Before Linux 6.16 there is no such
 	 * option, and such packets are refused after the fact (channel.h).
 	 */
-	if (r == 0)
+	if (r == 0 && !slabd->options.is_old_kernel)
 		setsockopt(listener->fd, SOL_SOCKET, LISTENER_SO_PASSRIGHTS, &off, sizeof off);
 	/* Here, so that no packet of an accepted connection comes without it. */
 	if (r == 0 && slabd->options.is_old_kernel && setsockopt(listener->fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0)

@@ -2,15 +2,18 @@
 #include "server/log.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "shm/atomic.h"
+#include "shm/step.h"
 
-/* A global, as standard error is one. */
+/* Globals, as standard error is one. */
 static int max_level = LOG_LEVEL_INFO; /* atomic */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 void
 log_set_level(enum log_level level)
@@ -43,7 +46,17 @@ log_line(enum log_level level, const char *format, ...)
 		if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
 			line[i] = '?';
 	line[used++] = '\n';
-	/* A full or closed log must not stop slabd: the line is dropped (main ignores SIGPIPE). */
-	if (poll(&ready, 1, 0) == 1 && write(STDERR_FILENO, line, used) < 0)
-		return;
+	/*
+	 * A full or closed log must not stop slabd: the line is dropped (main ignores SIGPIPE).  One thread at a time, so that no other takes the room
+	 * that poll() has seen.
+	 */
+	if (!MUTANT(LOG_UNLOCKED))
+		pthread_mutex_lock(&lock);
+	if (poll(&ready, 1, 0) == 1) {
+		STEP(LOG_READY);
+		if (write(STDERR_FILENO, line, used) < 0)
+			used = 0;
+	}
+	if (!MUTANT(LOG_UNLOCKED))
+		pthread_mutex_unlock(&lock);
 }

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "server/clock.h"
 #include "server/log.h"
 #include "server/ref.h"
 #include "shm/atomic.h"
@@ -19,15 +19,6 @@ enum {
 	SLABS_A_TURN = 1024, /* that orphan_reclaim() walks */
 	MAX_LOST_GIVES = 64, /* each is lost to another thread of the giver */
 };
-
-static int64_t
-now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 static bool
 is_dead(const struct arena *arena, uint32_t client)
@@ -170,6 +161,7 @@ give_to(struct session *giver, const struct session *receiver, uint64_t ref, cha
 			snprintf(why, why_size, "the object is not the giver's: only what one holds can be given");
 			return -EINVAL;
 		}
+		STEP(GIVE_READ);
 		if (atomic_cas(&arena->words[o.index], &o.word, word_with(o.word, receiver->client, WORD_SHARED)))
 			return 0;
 	}
@@ -261,7 +253,7 @@ orphan_list(struct arena *arena, uint32_t after_cache, uint32_t after_client, st
 		group->n = counts[group->client].n;
 		group->bytes = counts[group->client].bytes;
 		snprintf(group->cache_name, sizeof group->cache_name, "%s", cache->name);
-		orphan_owner(arena, group->client, now_ns(), &group->owner);
+		orphan_owner(arena, group->client, (int64_t)clock_now_ns(), &group->owner);
 		/* The record may go with the lock. */
 		snprintf(group->label, sizeof group->label, "%s", group->owner.label);
 		group->owner.label = group->label;
@@ -288,7 +280,7 @@ reclaim_slab(struct arena *arena, struct node *node, uint32_t number, const stru
 	struct slab *slab = &arena->slabs[number];
 	uint32_t n_objects = slab->n_objects, last_client = 0;
 	bool is_last_wanted = false;
-	int64_t now = now_ns();
+	int64_t now = (int64_t)clock_now_ns();
 	uint64_t n = 0;
 
 	/* An emptied slab may be retired in the midst of it; its last object was then the one. */

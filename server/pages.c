@@ -9,6 +9,8 @@
  *     units committed = n_seen_units - members of absent - members of claimed
  *     n_free          = sum over k of members of free[k] << k
  *
+ * A unit that is kept, for those who may still read there, is a free unit like another; its mark alone says that it may not go yet.
+ *
  * Committing or giving back a unit is slow (zeroing 2 MiB), so it is done without the lock, but never two at a time: a thread that finds no
  * block while another commits would else commit a second unit for nothing, or fail at the limit although memory is about to come.  Freeing never
  * waits: a unit that comes free meanwhile is left to the thread that moves, which looks again before it ends (trim_locked).
@@ -139,15 +141,46 @@ moving_wait_locked(struct pages *pages)
 		pthread_cond_wait(&pages->moved, &pages->lock);
 }
 
-/* Gives back what is free and beyond the reserve, unless somebody moves: then that thread does it at its end. */
+/* Pages were freed: of their units, those that are free as a whole now. */
+static void
+mark_units_locked(struct pages *pages, uint32_t first, uint32_t n_pages)
+{
+	for (uint32_t unit = first >> pages->unit_order; unit <= (first + n_pages - 1) >> pages->unit_order; unit++) {
+		if (!bitset_test(&pages->free[pages->unit_order], unit))
+			continue;
+		if (pages->marks)
+			pages->marks[unit] = pages->ops->mark(pages->ctx);
+		pages->may_trim = true;
+	}
+}
+
+/* The lowest unit that is free and need not be kept; BITSET_NONE: there is none. */
+static uint32_t
+find_spare_locked(const struct pages *pages)
+{
+	const struct bitset *free_units = &pages->free[pages->unit_order];
+	uint32_t unit = bitset_first(free_units, 0);
+	uint64_t kept_from;
+
+	if (unit == BITSET_NONE || !pages->marks)
+		return unit;
+	kept_from = pages->ops->kept_from(pages->ctx);
+	while (unit != BITSET_NONE && pages->marks[unit] >= kept_from)
+		unit = bitset_first(free_units, unit + 1);
+	return unit;
+}
+
+/* Gives back what is free, beyond the reserve and not kept, unless somebody moves: then that thread does it at its end. */
 static void
 trim_locked(struct pages *pages)
 {
-	while (!pages->is_moving && committed_units(pages) > pages->reserve_units) {
-		uint32_t unit = bitset_first(&pages->free[pages->unit_order], 0);
+	while (pages->may_trim && !pages->is_moving && committed_units(pages) > pages->reserve_units) {
+		uint32_t unit = find_spare_locked(pages);
 
-		if (unit == BITSET_NONE)
+		if (unit == BITSET_NONE) {
+			pages->may_trim = false;
 			return;
+		}
 		bitset_clear(&pages->free[pages->unit_order], unit);
 		pages->counters.n_free -= unit_pages(pages);
 		pages->counters.n_committed -= unit_pages(pages);
@@ -184,6 +217,9 @@ commit_claimed_locked(struct pages *pages, uint32_t unit)
 	pages->is_moving = false;
 	pthread_cond_broadcast(&pages->moved);
 	bitset_clear(&pages->claimed, unit);
+	pages->may_trim = true;
+	if (pages->marks)
+		pages->marks[unit] = 0;
 	if (r < 0) {
 		bitset_set(&pages->absent, unit);
 		pages->counters.n_commit_fails++;
@@ -326,6 +362,10 @@ pages_init(struct pages *pages, uint32_t n_pages, uint32_t unit_order, uint32_t 
 		r = bitset_init(&pages->claimed, n_pages >> unit_order);
 	for (k = 0; r == 0 && k <= unit_order; k++)
 		r = bitset_init(&pages->free[k], n_pages >> k);
+	if (r == 0 && ops->mark) {
+		pages->marks = calloc(n_pages >> unit_order, sizeof *pages->marks);
+		r = pages->marks ? 0 : -ENOMEM;
+	}
 	if (r < 0)
 		pages_deinit(pages);
 	return r;
@@ -340,6 +380,7 @@ pages_deinit(struct pages *pages)
 		bitset_deinit(&pages->free[k]);
 	bitset_deinit(&pages->absent);
 	bitset_deinit(&pages->claimed);
+	free(pages->marks);
 	pthread_cond_destroy(&pages->moved);
 	pthread_mutex_destroy(&pages->lock);
 }
@@ -426,6 +467,7 @@ pages_free(struct pages *pages, uint32_t first, uint32_t order)
 	check_taken_locked(pages, first, order);
 	merge_locked(pages, first, order);
 	pages->counters.n_free += 1u << order;
+	mark_units_locked(pages, first, 1u << order);
 	trim_locked(pages);
 	pthread_mutex_unlock(&pages->lock);
 }
@@ -442,6 +484,16 @@ pages_free_run(struct pages *pages, uint32_t first, uint32_t n_pages)
 		check_taken_locked(pages, page, order);
 	}
 	free_range_locked(pages, first, n_pages);
+	mark_units_locked(pages, first, n_pages);
+	trim_locked(pages);
+	pthread_mutex_unlock(&pages->lock);
+}
+
+void
+pages_trim(struct pages *pages)
+{
+	pthread_mutex_lock(&pages->lock);
+	pages->may_trim = true;
 	trim_locked(pages);
 	pthread_mutex_unlock(&pages->lock);
 }
@@ -454,6 +506,7 @@ adopt_unit_locked(struct pages *pages, uint32_t unit)
 		bitset_set(&pages->absent, pages->n_seen_units++);
 	bitset_clear(&pages->absent, unit);
 	bitset_set(&pages->free[pages->unit_order], unit);
+	pages->may_trim = true;
 	pages->counters.n_committed += unit_pages(pages);
 	pages->counters.n_free += unit_pages(pages);
 }
@@ -486,6 +539,22 @@ pages_count(struct pages *pages, struct pages_counters *countersp)
 	pthread_mutex_lock(&pages->lock);
 	*countersp = pages->counters;
 	pthread_mutex_unlock(&pages->lock);
+}
+
+uint32_t
+pages_kept(struct pages *pages)
+{
+	const struct bitset *free_units = &pages->free[pages->unit_order];
+	uint32_t n = 0, n_spare;
+
+	if (!pages->marks)
+		return 0;
+	pthread_mutex_lock(&pages->lock);
+	n_spare = committed_units(pages) > pages->reserve_units ? committed_units(pages) - pages->reserve_units : 0;
+	for (uint32_t unit = bitset_first(free_units, 0); unit != BITSET_NONE && n < n_spare; unit = bitset_first(free_units, unit + 1))
+		n++;
+	pthread_mutex_unlock(&pages->lock);
+	return n << pages->unit_order;
 }
 
 /* The free blocks of one order; adds their pages to *n_freep. */

@@ -25,6 +25,12 @@ enum { PAGES_MAX_ORDER = 18 };
 struct pages_ops {
 	int (*commit)(void *ctx, uint32_t first_page, uint32_t n_pages);
 	void (*give_back)(void *ctx, uint32_t first_page, uint32_t n_pages);
+	/*
+	 * NULL, both: whatever is free may go.  mark: a number from 1, never less than before, for a unit that has come free now.  kept_from: units marked
+	 * with that or more stay committed, free as they are.  Called with the lock.
+	 */
+	uint64_t (*mark)(void *ctx);
+	uint64_t (*kept_from)(void *ctx);
 };
 
 struct pages_counters {
@@ -51,6 +57,10 @@ struct pages {
 	struct bitset claimed;
 	/* Free blocks by order, a bit for each block of that order. */
 	struct bitset free[PAGES_MAX_ORDER + 1];
+	/* By unit: what ops->mark said when it last came free as a whole since it was committed, else 0.  NULL: ops marks none. */
+	uint64_t *marks;
+	/* Since nothing was found that could go, a unit came free or was committed, or pages_trim() was called. */
+	bool may_trim;
 	/* A call of ops is being made, of a claimed unit. */
 	bool is_moving;
 	struct pages_counters counters;
@@ -73,8 +83,8 @@ int pages_reserve(struct pages *pages);
 int pages_alloc(struct pages *pages, uint32_t order, uint32_t *firstp);
 
 /*
- * Frees a block.  A unit that is free as a whole is given back while more than the reserve is committed: by this call, or by the thread whose
- * call of ops is under way.  Nobody may be able to reach the pages any more.
+ * Frees a block.  A unit that is free as a whole and not to be kept is given back while more than the reserve is committed: by this call, or by
+ * the thread whose call of ops is under way.  Nobody may be able to come to the pages any more; ops may know of some who are there still.
  */
 void pages_free(struct pages *pages, uint32_t first, uint32_t order);
 
@@ -86,6 +96,9 @@ void pages_free(struct pages *pages, uint32_t first, uint32_t order);
 int pages_alloc_run(struct pages *pages, uint32_t n_pages, uint32_t *firstp);
 void pages_free_run(struct pages *pages, uint32_t first, uint32_t n_pages);
 
+/* What ops->kept_from says has changed: gives back what was kept, as pages_free(). */
+void pages_trim(struct pages *pages);
+
 /*
  * Claims a block of which a predecessor says that it is in use; its unit counts as committed from then on, without a call of ops.
  * -EINVAL: no such block; -EBUSY: part of it is taken already.  Before pages_reserve() and the first pages_alloc().
@@ -93,6 +106,9 @@ void pages_free_run(struct pages *pages, uint32_t first, uint32_t n_pages);
 int pages_mark(struct pages *pages, uint32_t first, uint32_t order);
 
 void pages_count(struct pages *pages, struct pages_counters *countersp);
+
+/* Pages that would go, were it not for ops->kept_from: whole units, free, beyond the reserve.  Takes time by the number of them. */
+uint32_t pages_kept(struct pages *pages);
 
 /*
  * Walks everything: free blocks lie in committed units, do not overlap, are merged as far as they can be, and add up to the counters.

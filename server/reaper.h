@@ -8,9 +8,10 @@
 #include "server/session.h"
 
 /*
- * Ends a session whose process is dead or no longer maps it: its idle objects go back, the frees it had begun are finished, the objects it held
- * are freed (LAYOUT_CACHE_RECLAIM) or kept, SHARED, under its name.  The session is gone afterwards.  Takes sessions_lock.
+ * Ends sessions whose processes are dead or no longer map them, all of one arena, listed by next_dying: their idle objects go back, the frees
+ * they had begun are finished, the objects they held are freed (LAYOUT_CACHE_RECLAIM) or kept, SHARED, under their names.  The sessions are
+ * gone afterwards.  One walk over the words serves all; returns how many it looked at.  Takes sessions_lock.
  */
-void reaper_reap(struct session *session);
+uint64_t reaper_reap(struct session *first);
 
 #endif

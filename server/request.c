@@ -13,9 +13,6 @@
 #include "server/log.h"
 #include "server/stats.h"
 
-/* SLABC_RDONLY */
-enum { ATTACH_READONLY = 1 };
-
 enum proto_status
 request_status_of(int r)
 {
@@ -96,7 +93,8 @@ request_attach(struct request *q)
 		.uid = q->conn->peer.uid,
 		.gid = q->conn->peer.gid,
 		.label = in->label,
-		.is_readonly = in->flags & ATTACH_READONLY,
+		.is_readonly = in->flags & PROTO_ATTACH_READONLY,
+		.is_recallable = in->flags & PROTO_ATTACH_RECALLABLE,
 	};
 	struct session *session;
 	enum proto_status status;
@@ -104,8 +102,9 @@ request_attach(struct request *q)
 
 	if (q->conn->session)
 		REFUSE(q, PROTO_STATUS_STATE, "this connection has a session already");
-	if (in->flags & ~(uint32_t)ATTACH_READONLY)
-		REFUSE(q, PROTO_STATUS_INVALID, "unknown session flags 0x%x", in->flags & ~(uint32_t)ATTACH_READONLY);
+	if (in->flags & ~(uint32_t)(PROTO_ATTACH_READONLY | PROTO_ATTACH_RECALLABLE))
+		REFUSE(q, PROTO_STATUS_INVALID, "unknown session flags 0x%x",
+			in->flags & ~(uint32_t)(PROTO_ATTACH_READONLY | PROTO_ATTACH_RECALLABLE));
 	status = request_find_arena(q, in->arena, &q->arena);
 	if (status == PROTO_STATUS_OK)
 		status = request_need_access(q, q->arena, who.is_readonly ? ACCESS_READ : ACCESS_WRITE);
@@ -238,6 +237,7 @@ request_refill(struct request *q)
 		.capacity = in->capacity,
 		.os_node = in->node,
 		.n_pages = in->n_pages,
+		.is_ahead = !q->is_waited,
 	};
 	struct cache *cache;
 	enum proto_status status = begin_work(q, in->cache, &cache);
@@ -414,6 +414,7 @@ request_handle(struct conn *conn, const void *packet, size_t n)
 	if (is_heavy && id == 0)
 		return 0;
 	q.in = &in;
+	q.is_waited = id != 0;
 	status = r == 0 ? dispatch(&q, op) : r == PROTO_E_UNKNOWN_OP ? PROTO_STATUS_UNKNOWN_OP : PROTO_STATUS_BAD_REQUEST;
 	if (id != 0) {
 		if (status == PROTO_STATUS_OK)

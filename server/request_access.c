@@ -127,6 +127,8 @@ request_show_access(struct request *q, struct arena *arena)
 	pthread_mutex_unlock(&arena->registry_lock);
 	pthread_rwlock_rdlock(&arena->sessions_lock);
 	out->max_sessions = arena->options.max_sessions;
+	out->client_max = arena->options.client_max;
+	out->client_min = arena->options.client_min;
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	return PROTO_STATUS_OK;
 }

@@ -5,9 +5,9 @@
 
 #include "server/cache.h"
 #include "server/conn.h"
-#include "server/grant.h"
 #include "server/log.h"
 #include "server/orphan.h"
+#include "server/recall.h"
 #include "server/request.h"
 #include "server/retire.h"
 #include "server/root.h"
@@ -45,7 +45,7 @@ shrink(struct cache *cache, struct session *own)
 
 	if (own)
 		pthread_mutex_lock(&own->work);
-	grant_shrink(cache->arena, own, cache);
+	recall_shrink(cache->arena, own, cache);
 	if (own)
 		pthread_mutex_unlock(&own->work);
 	after = count_pages(cache);
@@ -268,6 +268,7 @@ request_nodes(struct request *q)
 		out->free_bytes += (uint64_t)c.n_free * LAYOUT_PAGE_BYTES;
 		out->given_back_bytes += (uint64_t)c.n_given_back * LAYOUT_PAGE_BYTES;
 		out->n_commit_fails += c.n_commit_fails;
+		out->kept_bytes += arena_kept_bytes(s);
 	}
 	return PROTO_STATUS_OK;
 }

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "server/cache.h"
-#include "server/grant.h"
 #include "server/log.h"
+#include "server/recall.h"
 #include "shm/atomic.h"
 #include "shm/barn.h"
 #include "shm/word.h"
@@ -131,6 +131,7 @@ take_from(struct session *session, struct cache *cache)
 		if (session->slots[slot].cache != cache->id)
 			continue;
 		atomic_write(&session_sheaf(session, slot)->size, 0);
+		atomic_write(&session_sheaf(session, slot)->busy, 0);
 		barn_hand(&session_slots(session)[slot], LAYOUT_HOLDER_SLABD);
 		session_slot_put(session, slot);
 	}
@@ -200,7 +201,7 @@ retire_cache(struct arena *arena, const char *name, struct session *own, char *w
 	if (cache) {
 		if (own)
 			pthread_mutex_lock(&own->work);
-		grant_shrink(arena, own, cache);
+		recall_shrink(arena, own, cache);
 		if (own)
 			pthread_mutex_unlock(&own->work);
 		r = retire_check(cache, own, true, why, why_size);

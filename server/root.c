@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 
 #include "server/arena.h"
+#include "shm/step.h"
 #include "shm/word.h"
 
 struct root {
@@ -278,6 +279,11 @@ root_watch(struct arena *arena, struct root_watch *watch, uint64_t *refp)
 
 	pthread_mutex_lock(&roots->lock);
 	root = get_locked(arena, roots, watch->name);
+	if (MUTANT(WATCH_LATE))
+		pthread_mutex_unlock(&roots->lock);
+	STEP(WATCH_LOOKED);
+	if (MUTANT(WATCH_LATE))
+		pthread_mutex_lock(&roots->lock);
 	if (root) {
 		*refp = root->ref;
 	} else {

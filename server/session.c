@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "server/claim.h"
+#include "server/clock.h"
 #include "server/log.h"
 #include "server/stash.h"
 #include "shm/barn.h"
@@ -49,9 +50,11 @@ forget_name(struct arena *arena, uint32_t client)
 			uint32_t *word = &arena->words[slab->first_word + i];
 			uint32_t w = atomic_read(word);
 
-			for (int tries = 0; word_owner(w) == client && tries < MAX_LOST; tries++)
+			for (int tries = 0; word_owner(w) == client && tries < MAX_LOST; tries++) {
+				STEP(FORGET_READ);
 				if (atomic_cas(word, &w, word_with(w, WORD_ORPHAN, word_state(w))))
 					break;
+			}
 			is_left = is_left || word_owner(atomic_read(word)) == client;
 		}
 	}
@@ -70,14 +73,12 @@ static void
 remember(const struct session *session)
 {
 	struct session_dead *dead = malloc(sizeof *dead);
-	struct timespec now;
 
 	free(session->arena->dead[session->client]);
 	session->arena->dead[session->client] = dead;
 	if (!dead)
 		return;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	*dead = (struct session_dead){.pid = session->pid, .uid = session->uid, .ended_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec};
+	*dead = (struct session_dead){.pid = session->pid, .uid = session->uid, .ended_ns = (int64_t)clock_now_ns()};
 	memcpy(dead->label, session->label, sizeof dead->label);
 }
 
@@ -152,6 +153,13 @@ session_free(struct session *session)
 	free(session);
 }
 
+/* NULL: a read-only session, which has no segment, or one that could not be mapped. */
+static const uint32_t *
+reader_flag(const struct session *session)
+{
+	return session->map ? &session_head(session)->has_resolved : NULL;
+}
+
 /* sessions_lock held for writing. */
 static void
 enter(struct session *session)
@@ -163,6 +171,7 @@ enter(struct session *session)
 		session_head(session)->client = session->client;
 		session_head(session)->incarnation = session->id >> 14;
 	}
+	readers_enter(&arena->readers, &session->reader, reader_flag(session));
 	arena->sessions[session->client] = session;
 	session->next = arena->first_session;
 	session->prevp = &arena->first_session;
@@ -191,6 +200,7 @@ session_new(struct session **sessionp, struct arena *arena, const struct session
 	session->uid = who->uid;
 	session->gid = who->gid;
 	session->is_readonly = who->is_readonly;
+	session->is_recallable = who->is_recallable;
 	snprintf(session->label, sizeof session->label, "%s", who->label);
 	pthread_mutex_init(&session->work, NULL);
 
@@ -265,15 +275,32 @@ session_end(struct session *session, bool still_named)
 	}
 	if (still_named)
 		remember(session);
+	readers_leave(&arena->readers, &session->reader);
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	session_free(session);
+	arena_trim(arena);
+}
+
+void
+session_for_each(
+	struct arena *arena, struct session *mine, struct cache *cache, void (*visit)(struct session *session, struct cache *cache))
+{
+	if (mine)
+		visit(mine, cache);
+	for (struct session *s = arena->first_session; s; s = s->next) {
+		if (s == mine || s->is_readonly || pthread_mutex_trylock(&s->work) != 0)
+			continue;
+		if (s->map && atomic_read(&s->state) != SESSION_DYING)
+			visit(s, cache);
+		pthread_mutex_unlock(&s->work);
+	}
 }
 
 bool
 session_is_mapped_by_client(struct session *session)
 {
 	struct arena *arena = session->arena;
-	struct timespec start, end;
+	uint64_t start;
 	bool is_mapped = true;
 	void *map = NULL;
 	int r = 0;
@@ -281,13 +308,14 @@ session_is_mapped_by_client(struct session *session)
 	if (session->fd < 0)
 		return false;
 	pthread_rwlock_wrlock(&arena->sessions_lock);
+	/* Pages come free without that lock too. */
+	readers_move(&arena->readers, &session->reader, NULL);
 	if (session->map)
 		segment_unmap(session->map, LAYOUT_SESSION_BYTES);
-	clock_gettime(CLOCK_MONOTONIC, &start);
+	start = clock_now_ns();
 	if (segment_writer_exists(session->fd) != 0)
 		r = segment_map(session->fd, LAYOUT_SESSION_BYTES, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE, NULL, &map);
-	clock_gettime(CLOCK_MONOTONIC, &end);
-	session->asking_ns = (uint64_t)(end.tv_sec - start.tv_sec) * 1000000000u + (uint64_t)end.tv_nsec - (uint64_t)start.tv_nsec;
+	session->asking_ns = clock_now_ns() - start;
 	/* Sealed now, or (by a client that wants to be clever) before: slabd drains a private copy, which nobody else can write. */
 	if (!map && r != -ENOMEM) {
 		is_mapped = false;
@@ -297,7 +325,10 @@ session_is_mapped_by_client(struct session *session)
 	if (!map)
 		log_error("client %u: its session segment could not be mapped again: %s", session->id, strerror(errno));
 	session->map = map;
+	readers_move(&arena->readers, &session->reader, reader_flag(session));
 	pthread_rwlock_unlock(&arena->sessions_lock);
+	/* What came free meanwhile was kept for it in case it reads. */
+	arena_trim(arena);
 	return is_mapped;
 }
 
@@ -416,6 +447,34 @@ session_slot_put(struct session *session, uint32_t slot)
 	atomic_write(&own->cache, 0);
 	own->next = session->free_slots[size];
 	session->free_slots[size] = slot + 1;
+}
+
+uint32_t
+session_slot_entries(const struct session *session, uint32_t slot)
+{
+	/* Those of an unsettled one are still others' objects. */
+	uint32_t size = claim_is_unsettled(session, slot) ? 0 : atomic_read(&session_sheaf(session, slot)->size);
+	uint32_t capacity = atomic_read(&session->slots[slot].capacity);
+
+	return size < capacity ? size : capacity;
+}
+
+uint64_t
+session_idle_bytes(const struct session *session, bool is_with_words)
+{
+	uint64_t bytes = 0;
+
+	/* order: SLOTS acquire - pairs with session_slot_lend() */
+	for (uint32_t slot = 0; session->map && slot < atomic_read_acquire(&session->n_slots); slot++) {
+		const struct cache *k = arena_cache(session->arena, atomic_read(&session->slots[slot].cache));
+
+		if (k && !(is_with_words && k->flags & LAYOUT_CACHE_NO_OWNER))
+			bytes += (uint64_t)session_slot_entries(session, slot) * k->object_bytes;
+	}
+	for (const struct cache *k = arena_cache_after(session->arena, 0); k; k = arena_cache_after(session->arena, k->id))
+		if (!(is_with_words && k->flags & LAYOUT_CACHE_NO_OWNER))
+			bytes += (uint64_t)stash_size(session, k->id) * k->object_bytes;
+	return bytes;
 }
 
 void

@@ -5,8 +5,9 @@
  *   LIVE --socket's end, process alive and still mapping the segment--> DETACHED
  *   LIVE, DETACHED --death (I5)--> DYING --drained, words walked (reaper.h)--> gone
  *
- * Work on a session is serial: `work` is held by whoever grants to it, takes back from it or walks it.  What the client can write is read
- * through map and believed nowhere; where a slot lies, what it holds at most and for which cache stands in slots[], slabd's own.
+ * Work on a session is serial: `work` is held by whoever grants to it or takes back from it; who finds it DYING then leaves it to the reaper.
+ * What the client can write is read through map and believed nowhere; where a slot lies, what it holds at most and for which cache stands in
+ * slots[], slabd's own.
  */
 #ifndef SLAB_SERVER_SESSION_H
 #define SLAB_SERVER_SESSION_H
@@ -33,10 +34,29 @@ struct session_slot {
 	uint32_t next;  /* free list: slot + 1 */
 	uint32_t bytes; /* power of two */
 	bool is_lent;   /* in the client's hands: only then may its holder word give it back */
+	uint32_t n_same; /* ticks for which it has not changed, and what it looked like then (recall.c) */
+	uint64_t sign;
+};
+
+/* The same of a process barn. */
+struct session_barn {
+	uint64_t sign;
+	uint32_t n_same;
 };
 
 /* Sizes of slots: 32 bytes to 4,096. */
 enum { SESSION_SLOT_SIZES = 8 };
+
+/* What the session has, in bytes (quota.h): as counted last, of that in objects; granted and taken since. */
+struct session_quota {
+	uint64_t counted; /* atomic, as the next three: others' loops read them */
+	uint64_t held;
+	uint64_t granted;
+	uint64_t taken;
+	uint64_t granted_before; /* before the count under way */
+	uint64_t taken_before;
+	bool is_marked;
+};
 
 struct session {
 	struct arena *arena;
@@ -50,8 +70,15 @@ struct session {
 	gid_t gid;
 	char label[32];
 	bool is_readonly;
+	struct reader reader;
+	bool is_recallable;  /* slabd's membarrier reaches its threads */
+	uint64_t n_recalled; /* atomic: sheaves taken from its threads */
 	uint64_t n_faults;  /* atomic: things that no correct client does */
 	uint64_t n_reports; /* atomic: what it said of itself */
+	/* The reaper's (reaper.h): with whom it is reaped, and what became of the objects that named it. */
+	struct session *next_dying;
+	uint64_t n_freed;
+	uint64_t n_kept;
 
 	pthread_mutex_t work; /* guards everything below, and the slots' holders on slabd's side */
 	uint64_t asking_ns; /* what the last session_is_mapped_by_client() took */
@@ -65,6 +92,8 @@ struct session {
 	/* By cache: objects lent to it or set aside for it, less those taken back from it; below 0: it frees what others allocate. */
 	int64_t n_drawn[LAYOUT_MAX_CACHES];
 	struct stash *stashes[LAYOUT_MAX_CACHES]; /* by cache; stash_of() */
+	struct session_barn barns[LAYOUT_MAX_CACHES];
+	struct session_quota quota;
 };
 
 /* What is kept of a session that has ended as long as words may name it. */
@@ -81,6 +110,7 @@ struct session_who {
 	gid_t gid;
 	const char *label;
 	bool is_readonly;
+	bool is_recallable;
 };
 
 /* Appears in the arena.  0, or a negative errno with a sentence: -EUSERS no client slot, -EDQUOT the user has its share, -ENOMEM.  Takes sessions_lock. */
@@ -88,6 +118,13 @@ int session_new(struct session **sessionp, struct arena *arena, const struct ses
 
 /* Leaves the arena; its sheaves are drained and its words walked. still_named: words may go on naming the client, whose slot then waits. */
 void session_end(struct session *session, bool still_named);
+
+/*
+ * Visits this session (NULL: none more), whose work is held, and every other one that lives and on which nobody works just now, holding its work.
+ * sessions_lock held for reading.
+ */
+void session_for_each(
+	struct arena *arena, struct session *mine, struct cache *cache, void (*visit)(struct session *session, struct cache *cache));
 
 /* Does the process still map its session segment?  Only if its socket has ended.  Takes sessions_lock for writing, since nobody may use the map meanwhile. */
 bool session_is_mapped_by_client(struct session *session);
@@ -137,6 +174,10 @@ bool session_slot_take(struct session *session, uint32_t slot, uint32_t from);
 
 /* The slot is in slabd's hands, and empty: it may be lent again for anything. work held. */
 void session_slot_put(struct session *session, uint32_t slot);
+
+/* Entries of a slot: what the client claims, as far as it can be true.  Bytes of objects in all of its slots, or only of those with owner words. Nothing need be held but sessions_lock. */
+uint32_t session_slot_entries(const struct session *session, uint32_t slot);
+uint64_t session_idle_bytes(const struct session *session, bool is_with_words);
 
 /* What a client says of itself: logged with its name, so many a session. */
 void session_report(struct session *session, const char *what);

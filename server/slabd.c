@@ -14,9 +14,11 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+#include "server/clock.h"
 #include "server/conn.h"
 #include "server/listener.h"
 #include "server/log.h"
+#include "server/recall.h"
 
 /* What other threads ask of the loop. */
 static void
@@ -93,6 +95,36 @@ slabd_accept(struct slabd *slabd, int fd)
 		conn_new(&slabd->loops[0], fd);
 }
 
+/* A tick of what clients keep idle. */
+static void
+on_decay(evutil_socket_t fd, short what, void *ctx)
+{
+	struct slabd *slabd = ctx;
+
+	(void)fd;
+	(void)what;
+	for (unsigned i = 0; i < slabd->n_arenas; i++) {
+		pthread_rwlock_rdlock(&slabd->arenas[i]->sessions_lock);
+		recall_decay(slabd->arenas[i]);
+		pthread_rwlock_unlock(&slabd->arenas[i]->sessions_lock);
+	}
+}
+
+static int
+set_decay(struct slabd *slabd, uint32_t idle_after_s)
+{
+	uint64_t tick_us = (uint64_t)idle_after_s * 1000000 / RECALL_TICKS;
+	struct timeval tick = {.tv_sec = (time_t)(tick_us / 1000000), .tv_usec = (suseconds_t)(tick_us % 1000000)};
+
+	if (!slabd->decay)
+		slabd->decay = event_new(slabd->loops[0].base, -1, EV_PERSIST, on_decay, slabd);
+	if (!slabd->decay)
+		return -ENOMEM;
+	slabd->options.idle_after_s = idle_after_s;
+	event_del(slabd->decay);
+	return idle_after_s && event_add(slabd->decay, &tick) < 0 ? -ENOMEM : 0;
+}
+
 /* One descriptor a connection, two a session, and its segments: as many as the hard limit lets. */
 static void
 raise_file_limit(void)
@@ -136,10 +168,12 @@ slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why,
 	if (options->log_level)
 		log_set_level((enum log_level)options->log_level);
 	slabd->options.is_old_kernel = options->is_old_kernel || !has_peerpidfd();
-	clock_gettime(CLOCK_MONOTONIC, &slabd->started);
+	slabd->started_ns = clock_now_ns();
 	raise_file_limit();
 	for (; slabd->n_loops < options->n_threads && r == 0; slabd->n_loops++)
 		r = loop_init(&slabd->loops[slabd->n_loops], slabd);
+	if (r == 0)
+		r = set_decay(slabd, options->idle_after_s);
 	/* The socket first: who is second on it must not commit memory. */
 	if (r == 0)
 		r = listener_new(&slabd->listener, slabd, options, why, why_size);
@@ -214,6 +248,8 @@ reload(struct slabd *slabd)
 	}
 	if (new->log_level)
 		log_set_level((enum log_level) new->log_level);
+	if (set_decay(slabd, new->idle_after_s) < 0)
+		log_error("reload: no memory for idle-after");
 	n_restart = needs_restart(new->n_threads != old->n_threads, "threads has changed") +
 		    needs_restart(strcmp(new->socket, old->socket) != 0, "socket has changed") +
 		    needs_restart(new->socket_mode != old->socket_mode, "socket-mode has changed") +
@@ -249,13 +285,10 @@ static void
 on_hangup(evutil_socket_t sig, short what, void *ctx)
 {
 	struct slabd *slabd = ctx;
-	struct timespec now;
 
 	(void)sig;
 	(void)what;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	sd_notifyf(
-		0, "RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)now.tv_sec * 1000000 + (unsigned long long)now.tv_nsec / 1000);
+	sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)clock_now_ns() / 1000);
 	reload(slabd);
 	notify_ready(slabd);
 }
@@ -269,12 +302,16 @@ on_first_turn(evutil_socket_t fd, short what, void *ctx)
 	(void)what;
 	for (unsigned i = 0; i < slabd->n_arenas; i++) {
 		const struct arena_options *o = &slabd->arenas[i]->options;
+		int error = atomic_read(&slabd->arenas[i]->recall_error);
 		char pages[LADDER_NAME_BYTES];
 
 		ladder_name(o->page_kind, pages);
 		log_notice("%s: serving arena '%s', %llu bytes, pages %s, %u threads, profile %s, owner %s, group %s, mode %04o",
 			SLABD_VERSION, o->name, (unsigned long long)o->limit_bytes, pages, slabd->n_loops, profile_name(o->profile),
 			o->access.owner_name, o->access.group_name, o->access.mode);
+		if (error)
+			log_warning("arena '%s': membarrier: %s; what clients' threads keep idle cannot be taken back", o->name,
+				strerror(error));
 	}
 	notify_ready(slabd);
 }
@@ -353,6 +390,8 @@ slabd_free(struct slabd *slabd)
 	if (!slabd)
 		return;
 	listener_free(slabd->listener);
+	if (slabd->decay)
+		event_free(slabd->decay);
 	for (unsigned i = 0; i < slabd->n_loops; i++)
 		loop_deinit(&slabd->loops[i]);
 	for (unsigned i = 0; i < slabd->n_arenas; i++) {

@@ -11,13 +11,12 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <time.h>
 
 #include "server/arena.h"
 
 #define SLABD_VERSION "0.1.0"
 
-enum { SLABD_MAX_THREADS = 64, SLABD_MAX_ARENAS = 64 };
+enum { SLABD_MAX_THREADS = 64, SLABD_MAX_ARENAS = 64, SLABD_MAX_IDLE_S = 86400 };
 
 struct conn;
 
@@ -28,8 +27,9 @@ struct slabd_options {
 	gid_t socket_group;
 	unsigned n_threads;
 	bool has_signals; /* SIGTERM and SIGINT end slabd_run() */
-	bool is_old_kernel; /* do without SO_PEERPIDFD, as before Linux 6.5 */
+	bool is_old_kernel; /* do without SO_PEERPIDFD and SO_PASSRIGHTS, as before Linux 6.5 */
 	int log_level;      /* 0: as it is */
+	uint32_t idle_after_s; /* what clients keep idle for so long goes back; 0: never */
 	unsigned n_arenas;
 	struct arena_options arenas[SLABD_MAX_ARENAS];
 	/* At SIGHUP: reads the settings anew.  0 and *optionsp, which stays until the next call; or a negative errno and a sentence. NULL:
@@ -46,6 +46,11 @@ struct loop {
 	pthread_t thread;
 	struct conn *conns;
 	uint32_t n_conns; /* atomic */
+	/* Whose sessions are to be reaped in one go (conn.c). */
+	struct conn *dying;
+	unsigned n_dying;
+	unsigned n_dying_seen;
+	unsigned n_reap_turns;
 };
 
 struct slabd {
@@ -53,7 +58,8 @@ struct slabd {
 	struct arena *arenas[SLABD_MAX_ARENAS]; /* as configured, from the first; none comes or goes while slabd runs */
 	unsigned n_arenas;
 	struct listener *listener;
-	struct timespec started;
+	struct event *decay; /* loop 0's */
+	uint64_t started_ns; /* monotonic */
 	uint64_t n_bad_packets; /* atomic */
 	/*
 	 * The kernel waits 0.16 s for pages that somebody has pinned (vmsplice, RDMA) when it is asked whether a session is still mapped.  Who made it wait,

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "server/cache.h"
+#include "server/quota.h"
 #include "server/session.h"
 #include "shm/atomic.h"
 #include "shm/word.h"
@@ -13,6 +14,14 @@ stash_of(const struct session *session, uint32_t cache)
 {
 	/* order: STASH acquire - pairs with stash_new(): the stash is whole */
 	return atomic_read_acquire(&session->stashes[cache]);
+}
+
+uint32_t
+stash_size(const struct session *session, uint32_t cache)
+{
+	const struct stash *stash = stash_of(session, cache);
+
+	return stash ? atomic_read(&stash->size) : 0;
 }
 
 /* Under list_lock, since the audit locks, and later unlocks, those that it finds. */
@@ -73,18 +82,21 @@ stash_take(struct stash *stash, uint32_t *places, uint32_t want)
 	return n;
 }
 
-void
-stash_restock(struct stash *stash, struct session *session, struct node *node)
+uint32_t
+stash_restock(struct stash *stash, struct session *session, struct node *node, uint64_t max)
 {
 	struct cache *cache = node->cache;
+	uint32_t before = stash->size, most = max < cache->cpu_partial - before ? before + (uint32_t)max : cache->cpu_partial;
 
 	/* Half of them and one, as get_partial_node() does: it is the slabs that make a hold long. */
-	for (uint32_t i = 0; i <= cache->cpu_partial_slabs / 2 && stash->size < cache->cpu_partial && node->first_partial; i++) {
-		uint32_t n = node_take_slab(cache->arena, node, stash->place + stash->size, cache->cpu_partial - stash->size);
+	for (uint32_t i = 0; i <= cache->cpu_partial_slabs / 2 && stash->size < most && node->first_partial; i++) {
+		uint32_t n = node_take_slab(cache->arena, node, stash->place + stash->size, most - stash->size);
 
 		session->n_drawn[cache->id] += n;
+		quota_granted(session, (uint64_t)n * cache->object_bytes);
 		atomic_write(&stash->size, stash->size + n);
 	}
+	return stash->size - before;
 }
 
 /* Nobody names it: then it is the stash's still, and not some client's who wrote where it should not. */
@@ -115,6 +127,7 @@ stash_trim(struct session *session, struct cache *cache, uint32_t max)
 			!is_unnamed(cache, o.word))
 			continue;
 		session->n_drawn[cache->id]--;
+		quota_taken(session, cache->object_bytes);
 		node_put_free(arena, node, o.slab, o.word, &discard);
 	}
 	node_unlock(node);

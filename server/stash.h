@@ -39,11 +39,14 @@ struct stash *stash_get(struct session *session, struct cache *cache, struct nod
 /* What there is; NULL: none. sessions_lock held. */
 struct stash *stash_of(const struct session *session, uint32_t cache);
 
+/* Objects in it; any thread. sessions_lock held. */
+uint32_t stash_size(const struct session *session, uint32_t cache);
+
 /* Up to want places. stash->lock held until the sheaf that they go into covers them. Returns how many. */
 uint32_t stash_take(struct stash *stash, uint32_t *places, uint32_t want);
 
-/* Fills it from the partial list of its node, whose list_lock is held, up to the knob, and from no more slabs than the kernel would. */
-void stash_restock(struct stash *stash, struct session *session, struct node *node);
+/* Fills it from the partial list of its node, whose list_lock is held, up to the knob, by at most max, and from no more slabs than the kernel would. Returns by how many. */
+uint32_t stash_restock(struct stash *stash, struct session *session, struct node *node, uint64_t max);
 
 /* What is above max goes back to the slabs. Takes a list_lock. */
 void stash_trim(struct session *session, struct cache *cache, uint32_t max);

@@ -4,23 +4,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "server/cache.h"
+#include "server/claim.h"
+#include "server/clock.h"
 #include "server/orphan.h"
 #include "server/session.h"
 #include "server/stash.h"
 #include "shm/segment.h"
-
-static int64_t
-now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 static uint64_t
 resident(int fd)
@@ -56,13 +48,10 @@ bytes_of_kind(struct proto_status_reply *reply, unsigned kind)
 void
 stats_status(struct slabd *slabd, struct arena *arena, struct proto_status_reply *reply)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
 	*reply = (struct proto_status_reply){
 		.version = PROTO_VERSION,
 		.pid = (uint32_t)getpid(),
-		.uptime_ms = (uint64_t)((now.tv_sec - slabd->started.tv_sec) * 1000 + (now.tv_nsec - slabd->started.tv_nsec) / 1000000),
+		.uptime_ms = (clock_now_ns() - slabd->started_ns) / 1000000,
 		.n_threads = slabd->n_loops,
 		.arena_bytes = arena->options.limit_bytes,
 		.committed_bytes = atomic_read(&arena->committed_bytes),
@@ -73,16 +62,22 @@ stats_status(struct slabd *slabd, struct arena *arena, struct proto_status_reply
 		.ledger_bytes = resident(arena->ledger_fd),
 		.n_bad_packets = atomic_read(&slabd->n_bad_packets),
 		.n_misplaced = atomic_read(&arena->n_misplaced),
+		.n_recalls = atomic_read(&arena->n_recalls),
+		.n_recalled_sheaves = atomic_read(&arena->n_recalled_sheaves),
+		.n_recall_busy = atomic_read(&arena->n_recall_busy),
 	};
 	snprintf(reply->server, sizeof reply->server, "slabd %s", SLABD_VERSION);
 	snprintf(reply->profile, sizeof reply->profile, "%s", profile_name(arena->options.profile));
 	snprintf(reply->arena, sizeof reply->arena, "%s", arena->name);
 	ladder_name(arena->options.page_kind, reply->page_kind);
+	snprintf(reply->recall, sizeof reply->recall, "%s", atomic_read(&arena->recall_error) ? strerror(atomic_read(&arena->recall_error)) : "ok");
 	pthread_mutex_lock(&arena->ledger_lock);
 	snprintf(reply->page_note, sizeof reply->page_note, "%s", arena->page_note);
 	pthread_mutex_unlock(&arena->ledger_lock);
-	for (unsigned i = 0; i < arena->n_segments; i++)
+	for (unsigned i = 0; i < arena->n_segments; i++) {
 		*bytes_of_kind(reply, arena->segments[i].kind) += resident(arena->segments[i].fd);
+		reply->kept_bytes += arena_kept_bytes(&arena->segments[i]);
+	}
 	/* They lie among the small pages. */
 	reply->bytes_thp = atomic_read(&arena->thp_bytes);
 	reply->bytes_4k -= reply->bytes_thp < reply->bytes_4k ? reply->bytes_thp : reply->bytes_4k;
@@ -98,24 +93,6 @@ stats_status(struct slabd *slabd, struct arena *arena, struct proto_status_reply
 		reply->n_faults += atomic_read(&s->n_faults) + bad_frees(s);
 	}
 	pthread_rwlock_unlock(&arena->sessions_lock);
-}
-
-/* Entries of one slot: what the client claims, as far as it can be true. */
-static uint32_t
-slot_entries(const struct session *session, uint32_t slot)
-{
-	uint32_t size = atomic_read(&session_sheaf(session, slot)->size);
-	uint32_t capacity = atomic_read(&session->slots[slot].capacity);
-
-	return size < capacity ? size : capacity;
-}
-
-static uint32_t
-stash_size(const struct session *session, uint32_t cache)
-{
-	const struct stash *stash = stash_of(session, cache);
-
-	return stash ? atomic_read(&stash->size) : 0;
 }
 
 static void
@@ -137,10 +114,11 @@ add_session(const struct session *session, uint32_t cache, struct proto_caches_r
 
 		if (atomic_read(&session->slots[slot].cache) != cache)
 			continue;
-		n = slot_entries(session, slot);
+		n = session_slot_entries(session, slot);
 		switch (atomic_read(&session_slots(session)[slot].holder)) {
 		case LAYOUT_HOLDER_SLABD:
 		case LAYOUT_HOLDER_RETURNED:
+		case LAYOUT_HOLDER_RECALLED:
 			reply->n_returned += n;
 			break;
 		case LAYOUT_HOLDER_BARN:
@@ -205,6 +183,7 @@ stats_cache(struct arena *arena, uint32_t after, struct proto_caches_reply *repl
 	reply->cpu_partial = k->cpu_partial;
 	snprintf(reply->policy, sizeof reply->policy, "%s", cache_policy_name(k->policy));
 	reply->n_openers = atomic_read(&k->n_openers);
+	reply->n_recalled = atomic_read(&k->n_recalled);
 	for (unsigned i = 0; i < k->n_nodes; i++)
 		add_node(&k->nodes[i], reply);
 	for (struct session *s = arena->first_session; s; s = s->next)
@@ -221,22 +200,9 @@ stats_cache(struct arena *arena, uint32_t after, struct proto_caches_reply *repl
 	pthread_rwlock_unlock(&arena->sessions_lock);
 }
 
-/* Who holds how much, by client slot. */
-struct stats_census {
-	uint64_t n[LAYOUT_MAX_CLIENTS + 2]; /* the last one is ORPHAN's */
-	uint64_t bytes[LAYOUT_MAX_CLIENTS + 2];
-};
-
-/* One walk over all words of the arena, for the first of a row of questions. registry_lock held. */
-static void
-take_census(struct arena *arena)
+void
+stats_count(struct arena *arena, struct stats_census *census)
 {
-	struct stats_census *census = arena->census;
-
-	if (!census)
-		census = arena->census = malloc(sizeof *census);
-	if (!census)
-		return;
 	memset(census, 0, sizeof *census);
 	for (uint32_t number = 1; number <= atomic_read_acquire(&arena->n_slabs); number++) {
 		const struct slab *slab = &arena->slabs[number];
@@ -251,6 +217,16 @@ take_census(struct arena *arena)
 			census->bytes[owner] += slab_object_bytes(arena, k, number);
 		}
 	}
+}
+
+/* For the first of a row of questions. registry_lock held. */
+static void
+take_census(struct arena *arena)
+{
+	if (!arena->census)
+		arena->census = malloc(sizeof *arena->census);
+	if (arena->census)
+		stats_count(arena, arena->census);
 }
 
 static void
@@ -273,19 +249,13 @@ add_caches(const struct session *session, struct proto_clients_reply *reply)
 {
 	/* Cache 0: frees of what is an object of no cache. */
 	add_counters(session_cache(session, 0), reply);
-	for (const struct cache *cache = arena_cache_after(session->arena, 0); cache;
-		cache = arena_cache_after(session->arena, cache->id)) {
+	for (const struct cache *cache = arena_cache_after(session->arena, 0); cache; cache = arena_cache_after(session->arena, cache->id))
 		add_counters(session_cache(session, cache->id), reply);
-		reply->bytes_idle += (uint64_t)stash_size(session, cache->id) * cache->object_bytes;
-	}
 	reply->n_slots = atomic_read_acquire(&session->n_slots);
 	reply->n_threads = atomic_read(&session_head(session)->n_threads);
-	for (uint32_t slot = 0; slot < reply->n_slots; slot++) {
-		const struct cache *k = arena_cache(session->arena, atomic_read(&session->slots[slot].cache));
-
-		if (k)
-			reply->bytes_idle += (uint64_t)slot_entries(session, slot) * k->object_bytes;
-	}
+	reply->bytes_idle = session_idle_bytes(session, false);
+	reply->n_recalled = atomic_read(&session->n_recalled);
+	reply->bytes_max = session->arena->options.client_max;
 }
 
 static void
@@ -299,7 +269,7 @@ describe(struct arena *arena, struct session *session, struct proto_clients_repl
 	reply->gid = session->gid;
 	snprintf(reply->state, sizeof reply->state, "%s", states[atomic_read(&session->state)]);
 	snprintf(reply->label, sizeof reply->label, "%s", session->label);
-	reply->flags = session->is_readonly;
+	reply->flags = session->is_readonly ? PROTO_CLIENT_READONLY : session->is_recallable ? 0 : PROTO_CLIENT_NO_RECALL;
 	reply->n_faults = atomic_read(&session->n_faults) + bad_frees(session);
 	if (session->map)
 		add_caches(session, reply);
@@ -314,7 +284,7 @@ describe_dead(const struct arena *arena, uint32_t client, struct proto_clients_r
 {
 	struct orphan_owner owner;
 
-	if (!orphan_owner(arena, client, now_ns(), &owner))
+	if (!orphan_owner(arena, client, (int64_t)clock_now_ns(), &owner))
 		return;
 	/* No pid: it may be another process's by now. */
 	reply->client_id = owner.id;
@@ -434,7 +404,7 @@ stats_top_holder(struct arena *arena, char *text, size_t size)
 {
 	static const int64_t pause_ns = 1000000000;
 	char found[STATS_TOP_BYTES];
-	int64_t now = now_ns();
+	int64_t now = (int64_t)clock_now_ns();
 	bool is_fresh;
 
 	pthread_mutex_lock(&arena->ledger_lock);

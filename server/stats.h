@@ -9,6 +9,15 @@
 #include "proto/proto.h"
 #include "server/slabd.h"
 
+/* Who holds how much, by client slot. */
+struct stats_census {
+	uint64_t n[LAYOUT_MAX_CLIENTS + 2]; /* the last one is ORPHAN's */
+	uint64_t bytes[LAYOUT_MAX_CLIENTS + 2];
+};
+
+/* One walk over all words of the arena.  sessions_lock held for reading. */
+void stats_count(struct arena *arena, struct stats_census *census);
+
 void stats_status(struct slabd *slabd, struct arena *arena, struct proto_status_reply *reply);
 /* The first cache, or client, after that id; reply's id 0: no more.  Both take sessions_lock for reading. */
 void stats_cache(struct arena *arena, uint32_t after, struct proto_caches_reply *reply);

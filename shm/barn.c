@@ -2,6 +2,8 @@
 /* Barn lists: see barn.h.  The tag makes a head that came back look different, so that a slow compare-and-swap cannot succeed by mistake. */
 #include "shm/barn.h"
 
+#include "shm/step.h"
+
 #define HEAD_SLOT_MASK 0xffffu
 
 /* No honest crowd makes a compare-and-swap fail so often; a client that never stops writing the head must not hold slabd. */
@@ -22,6 +24,7 @@ barn_push(uint64_t *head, struct layout_slot *slots, uint32_t slot)
 
 	for (int tries = 0; tries < MAX_LOST; tries++) {
 		atomic_write(&slots[slot].next, (uint32_t)old & HEAD_SLOT_MASK);
+		STEP(BARN_READ);
 		/* order: BARN release - the link is written before the list shows the slot */
 		if (atomic_cas(head, &old, head_make(old, slot + 1, barn_count(old) + 1)))
 			return;
@@ -45,6 +48,7 @@ barn_pop(uint64_t *head, struct layout_slot *slots, uint32_t n_slots)
 			next = top = 0; /* somebody wrote nonsense: the slots are found by walking */
 		if (next == 0)
 			count = 1;
+		STEP(BARN_READ);
 		if (atomic_cas(head, &old, head_make(old, next, count - 1)))
 			return (int32_t)top - 1;
 	}

@@ -90,8 +90,18 @@ enum {
 	LAYOUT_HOLDER_SLABD = 0,    /* not lent out, or being filled or emptied */
 	LAYOUT_HOLDER_BARN = 1,     /* in the process barn: any thread of the client, or slabd, may take it by compare-and-swap */
 	LAYOUT_HOLDER_RETURNED = 2, /* given back by the client: slabd takes it when it likes */
-	LAYOUT_HOLDER_APP = 3,      /* a prefilled sheaf in the application's hands */
-	LAYOUT_HOLDER_THREAD = 16,  /* plus the thread's number: its main or spare */
+	LAYOUT_HOLDER_APP = 3,      /* a prefilled sheaf in the application's hands, or one borrowed from the barn for one object */
+	LAYOUT_HOLDER_RECALLED = 4, /* taken from its thread, which may still point to it: nobody uses it before the thread has made it RETURNED */
+	LAYOUT_HOLDER_THREAD = 16,  /* plus the thread's number: its main or spare, its foreign sheaf, or the record of that */
+};
+
+/* In a sheaf's first word (sheaf.h). */
+enum {
+	LAYOUT_SHEAF_BUSY = 1,
+	LAYOUT_SHEAF_WORDLESS = 2,
+	LAYOUT_SHEAF_UNSETTLED = 4,
+	LAYOUT_SHEAF_NODED = 8,
+	LAYOUT_SHEAF_DEBUG = 16,
 };
 
 /* Flags of a cache (as SLABC_RECLAIM and so on; 4 is SLABC_NOWAIT), and knob values that say "really none" where 0 means "by formula". */
@@ -210,6 +220,8 @@ struct layout_session {
 	uint32_t n_slots;
 	/* Threads with a sheaf now.  W: client. R: slabd, for show. */
 	uint32_t n_threads;
+	/* 1: the client has begun to resolve references, so that pages may not go from under what it reads; 0: not yet.  W: client, once, before (READER). R: slabd. */
+	uint32_t has_resolved;
 };
 
 /*
@@ -221,7 +233,7 @@ struct layout_session_cache {
 	uint64_t full;
 	uint64_t empty;
 	uint64_t returned;
-	/* Of this session, for show; racing threads may lose a count, but for n_bad_frees and n_foreign_frees.  W: client. R: slabd. */
+	/* Of this session, for show; racing threads may lose a count, but for n_bad_frees and n_foreign_frees.  W: client; slabd, of the claims it makes for it. R: slabd. */
 	uint64_t n_refills;       /* requests answered */
 	uint64_t n_flushes;       /* sheaves given back */
 	uint64_t n_foreign_frees; /* objects of other clients freed here */
@@ -242,9 +254,9 @@ struct layout_session_cache {
 
 /* One slot. */
 struct layout_slot {
-	/* LAYOUT_HOLDER_.  W: whoever holds it; from BARN and RETURNED by compare-and-swap (HOLDER). R: client and slabd. */
+	/* LAYOUT_HOLDER_.  W: whoever holds it; from BARN, RETURNED and RECALLED, and by slabd from a thread's, by compare-and-swap (HOLDER). R: client and slabd. */
 	uint32_t holder;
-	/* Next on a list: slot + 1.  W: who pushes. R: who pops (bounded). */
+	/* On a list the next slot + 1; of a thread's foreign sheaf its record's slot + 1 (sheaf.h).  W: who pushes, or holds it. R: who pops (bounded), slabd. */
 	uint32_t next;
 	/* Where its sheaf lies, from the start of the segment, in LAYOUT_SLOT_UNIT.  W: slabd, once. R: client; slabd goes by its own copy. */
 	uint32_t off;

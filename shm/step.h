@@ -23,9 +23,21 @@
 	X(BULK_FREE_CLEARING) /* some words cleared */                                                                                     \
 	X(CLAIM_READ)       /* foreign word read, compare-and-swap not yet made */                                                         \
 	X(CLAIM_MADE)                                                                                                                      \
+	X(SHARE_READ)       /* own word read, to be made SHARED; compare-and-swap not yet made */                                          \
+	X(FOREIGN_OPENED)   /* a foreign sheaf is unsettled, and empty */                                                                  \
+	X(FOREIGN_RECORDED) /* entry and word as read are written, size not */                                                             \
+	X(FOREIGN_GROWN)    /* size written, nothing claimed */                                                                            \
+	X(SETTLE_LOST)      /* a claim lost, its entry a tombstone */                                                                      \
+	X(SETTLE_MOVED)     /* another entry in its place, and still where it was */                                                       \
+	X(SETTLE_DECIDED)   /* every entry is claimed, the sheaf still unsettled */                                                        \
+	X(SETTLE_SETTLED)   /* an ordinary sheaf, no word cleared */                                                                       \
+	X(SETTLE_CLEARING)  /* some words cleared */                                                                                       \
 	X(SWAP)             /* main and spare exchanged */                                                                                 \
 	X(BARN_HANDED)      /* holder says BARN, slot not yet on the list */                                                               \
 	X(BARN_TAKEN)       /* slot off the list, holder not yet changed */                                                                \
+	X(BARN_READ)        /* head of a list read, compare-and-swap not yet made */                                                       \
+	X(BARN_OPENING)     /* holder is the taker's, the sheaf not yet opened */                                                          \
+	X(BARN_OPENED)                                                                                                                     \
 	X(REFILL_SENT)      /* request written, answer not yet read */                                                                     \
 	X(FLUSH_HANDED)     /* holder says RETURNED, slot not yet on the list */                                                           \
 	X(GRANT_MARKED)     /* ledger says OUT, entry not written */                                                                       \
@@ -35,14 +47,25 @@
 	X(TAKE_CHECKED)     /* one entry read and accepted, word not cleared */                                                            \
 	X(TAKE_CLEARED)     /* word cleared, entry still in the sheaf */                                                                   \
 	X(TAKE_REMOVED)     /* entry out of the sheaf, ledger still OUT */                                                                 \
+	X(REAP_ORDINARY)    /* ordinary sheaves of the dead empty, unsettled ones not */                                                   \
 	X(REAP_DRAINED)     /* sheaves of the dead empty, words not walked */                                                              \
+	X(REAP_WALKED)      /* words walked, the sessions still there */                                                                   \
 	X(RECLAIM_READ)     /* a dead owner's word read, compare-and-swap not yet made */                                                  \
 	X(ORPHAN_READ)      /* a dead client's object found, to be adopted or freed; compare-and-swap not yet made */                      \
+	X(FORGET_READ)      /* word read of a dead one whose name is to be forgotten; compare-and-swap not yet made */                     \
+	X(PREFILL_LOOKED)   /* the spare has enough objects, and is not yet the application's */                                           \
+	X(RECALL_CHOSEN)    /* a thread's sheaf is to be revoked, nothing written */                                                       \
+	X(RECALL_REVOKED)   /* floor and limit written, no barrier yet */                                                                  \
+	X(RECALL_TAKEN)     /* holder says RECALLED, the sheaf not emptied */                                                              \
 	X(GIVE_CHECKED)     /* the receiver lives, the word not yet its */                                                                 \
+	X(GIVE_READ)        /* the giver's word read, compare-and-swap not yet made */                                                     \
 	X(AUDIT_FIRST_LOOK) /* words read, sheaves not */                                                                                  \
+	X(AUDIT_LOOKED_AGAIN) /* some sheaves read, words read again */                                                                    \
 	X(AUDIT_SECOND_LOOK) /* sheaves read, words not read again */                                                                      \
 	X(MAP_BUMPED)       /* page map: new incarnation written, rest still old */                                                        \
 	X(DEREF_READ)       /* page map read, word not */                                                                                  \
+	X(WATCH_LOOKED)     /* no such root; who waits for it is not yet listed */                                                         \
+	X(LOG_READY)        /* the log has room for a line, which is not yet written */                                                    \
 	X(DEBUG_MADE)       /* debug cache: sealed as in use, and full of new bytes */                                                     \
 	X(DEBUG_POISONED)   /* debug cache: full of poison, not sealed as free */
 
@@ -67,9 +90,33 @@
 	X(READ_TWICE)                                                                                                                      \
 	X(CHECK_THEN_MARK)                                                                                                                 \
 	X(NO_WORD_CHECK)                                                                                                                   \
+	X(NO_BARRIER)                                                                                                                      \
+	X(NO_SECOND_BARRIER)                                                                                                               \
+	X(IGNORE_BUSY)                                                                                                                     \
+	X(LOOK_FIRST)                                                                                                                      \
+	X(CLEAR_AFTER_LEAVE)                                                                                                               \
+	X(NO_WITHDRAW)                                                                                                                     \
+	X(LENT_BEFORE_LET_GO)                                                                                                              \
+	X(LENT_IDLE)                                                                                                                       \
+	X(REVOKED_NOT_LOOKED_AT)                                                                                                           \
 	X(GENERATION_RESET)                                                                                                                \
 	X(NO_INCARNATION)                                                                                                                  \
+	X(SIZE_FIRST)                                                                                                                      \
+	X(CLAIM_AS_NOW)                                                                                                                    \
+	X(LOSER_RETRIES)                                                                                                                   \
+	X(MINE_IS_CLAIMED)                                                                                                                 \
+	X(HAND_OVER_UNSETTLED)                                                                                                             \
+	X(CLEAR_UNSETTLED)                                                                                                                 \
+	X(SLABD_NO_CAS)                                                                                                                    \
+	X(TAKE_UNOWNED)                                                                                                                    \
+	X(FOREIGN_FIRST)                                                                                                                   \
+	X(AUDIT_COUNTS)                                                                                                                    \
+	X(LIVE_MINE)                                                                                                                       \
+	X(ORDINARY_TAKE)                                                                                                                   \
+	X(SHOW_LATE)                                                                                                                       \
 	X(NO_GUARD)                                                                                                                        \
+	X(WATCH_LATE)                                                                                                                      \
+	X(LOG_UNLOCKED)                                                                                                                    \
 	X(SEAL_FIRST)                                                                                                                      \
 	X(SEAL_LATE)
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The examples of a page, built against an installed copy, each do what they say beside a slabd of their own: status 0 in time, and then nothing
-# is lost, in two places, held, or an orphan.  usage: check-examples.sh BUILD   (the release build's folder)
+# is lost, in two places, held, or an orphan; the test suite among them is run by a slabd, and runs one.  usage: check-examples.sh BUILD   (the release build's folder)
 cd "$(dirname "$0")/.." || exit 1
 build=$1
 tmp=$(mktemp -d) || exit 1
@@ -49,4 +49,15 @@ for example in hello pass_ref worker_pool ring; do
 		sleep 0.1
 	done
 done
+mkdir "$tmp/run"
+# usage: suite COMMAND...   Its summary is CUnit's, and no slabd or folder stays.
+suite() {
+	TMPDIR=$tmp/run PATH=$tmp/prefix/sbin:$PATH LD_LIBRARY_PATH=$tmp/prefix/lib timeout 20 "$@" >"$tmp/suite" 2>&1 ||
+		fail "$*: status $?: $(cat "$tmp/suite")"
+	# (CUnit's words, but not its numbers, which check.sh adds up.)
+	[ "$(awk '$1 == "tests" { print $3, $4, $5 }' "$tmp/suite")" = "3 3 0" ] || fail "$*: three tests should pass: $(cat "$tmp/suite")"
+	[ -z "$(ls -A "$tmp/run")" ] || fail "$*: has left $(ls -A "$tmp/run")"
+}
+suite "$tmp/examples/cunit_suite"
+suite slabd --ephemeral -- "$tmp/examples/cunit_suite"
 echo "check-examples: ok"

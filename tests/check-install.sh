@@ -18,6 +18,11 @@ left=$(find "$tmp/stage" ! -type d)
 make -s install PREFIX="$tmp/prefix" >/dev/null || fail "install"
 PKG_CONFIG_PATH="$tmp/prefix/lib/pkgconfig" make -s -C examples OUT="$tmp/examples" || fail "the examples do not build against the installed copy"
 LD_LIBRARY_PATH="$tmp/prefix/lib" ldd "$tmp/examples/pipeline" | grep -q "$tmp/prefix/lib/libslabclient.so" || fail "the example does not use the installed copy"
+echo '#include <slabclient-inline.h>
+int main(int argc, char **argv) { return argc > 1 && slabc_alloc((struct slabc_cache *)(void *)argv); }' >"$tmp/inline.c"
+# shellcheck disable=SC2046
+"${CC:-cc}" "$tmp/inline.c" -o "$tmp/inline" $(PKG_CONFIG_PATH="$tmp/prefix/lib/pkgconfig" pkg-config --cflags --libs libslabclient) ||
+	fail "slabclient-inline.h does not build against the installed copy"
 "$tmp/prefix/sbin/slabd" --version >/dev/null || fail "the installed slabd does not start"
 "$tmp/prefix/bin/slabctl" --version >/dev/null || fail "the installed slabctl does not start"
 echo "check-install: ok"

@@ -4,17 +4,18 @@
 # usage: BUILD=build/release tests/check.sh
 cd "$(dirname "$0")/.." || exit 1
 build=${BUILD:-build/release}
-parts=${PARTS:-includes orders symbols layout unit fastpath mutants it storm install manuals examples systemd demo}
+parts=${PARTS:-includes orders symbols layout unit fastpath instructions inline mutants it it-inline storm install manuals examples systemd demo}
 logs=$build/check
 demo_s=30
 mkdir -p "$logs"
 SLABD=$build/slabd SLABCTL=$build/slabctl
 export SLABD SLABCTL
 
-# Half the kills beside one loop, half with two that meet at the list_locks.
+# Half the kills beside one loop, half with two that meet at the list_locks; and some while slabd takes back all that is idle.
 storm() {
 	"$build/tests/stress_kill" --kills=250 --threads=1 || return 1
-	"$build/tests/stress_kill" --kills=250 --threads=2
+	"$build/tests/stress_kill" --kills=250 --threads=2 || return 1
+	"$build/tests/stress_kill" --kills=100 --threads=2 --recall
 }
 
 # Nobody waits long for a demo: five seconds, on a machine that does other things too.
@@ -35,11 +36,13 @@ run() {
 	layout) tests/check-layout.sh "$build" ;;
 	symbols) tests/check-symbols.sh "$build/libslabclient.so" ;;
 	unit) "$build/tests/unit" ;;
-	fastpath) tests/check-fastpath.sh "$build" ;;
+	fastpath | instructions | inline) tests/check-$1.sh "$build" ;;
 	mutants) tests/check-mutants.sh build/steps/tests/test_mutants ;;
 	# Its stories as they are, built like the rest: a sanitizer's look at them.
 	unmutated) "$build-steps/tests/test_mutants" ;;
 	it) "$build/tests/it" ;;
+	# The same, the fast path of the tests' own processes inlined.
+	it-inline) "$build/tests/it-inline" ;;
 	storm) storm ;;
 	install) tests/check-install.sh ;;
 	manuals) tests/check-manuals.sh ;;

@@ -467,12 +467,37 @@ n_unknown_allowed(const struct ghost_note *note)
 	return note->op == GHOST_ALLOC ? note->n : note->op == GHOST_ALLOC_EACH ? 1 : 0;
 }
 
-/* Words that still name the dead: those in the rings, and what an allocation had just named. */
+/* Of the lane's late frees the i-th last; false: it has taken effect. */
+static bool
+is_late(const struct ghost_view *view, const struct ghost_lane *l, uint32_t i, slabc_ref *refp)
+{
+	uint32_t n = ghost_now(l)->n_late;
+
+	if (i >= n)
+		return false;
+	*refp = l->late[(n - 1 - i) % GHOST_MAX_LATE];
+	return word_is_live(read_ref(view, *refp));
+}
+
+/* What the dead had freed, claimed or not, is gone. */
+static void
+settle_late(struct ghost_view *view, const struct ghost *ghost, uint32_t lane, const struct ghost_snapshot *s)
+{
+	slabc_ref ref;
+
+	for (uint32_t i = 0; i < GHOST_MAX_LATE; i++)
+		if (is_late(view, &ghost->lane[lane], i, &ref))
+			ghost_fail(view, "lane %u: object %016llx, word %08x, was freed by client %u before it died, and is still there", lane,
+				(unsigned long long)ref, read_ref(view, ref), s->client);
+}
+
+/* Words that still name the dead: those in the rings, what others freed and have not claimed, and what an allocation had just named. */
 static void
 settle_leftovers(struct ghost_view *view, const struct ghost *ghost, uint32_t lane, const struct ghost_snapshot *s, struct ghost_sums *sums)
 {
 	struct leftovers left = {.view = view, .client = s->client % GHOST_SLOTS};
 	uint32_t allowed = n_unknown_allowed(&s->note);
+	slabc_ref ref;
 
 	if (s->client == 0)
 		return;
@@ -486,6 +511,11 @@ settle_leftovers(struct ghost_view *view, const struct ghost *ghost, uint32_t la
 				view->mark[(uint32_t)ring->item[i % GHOST_RING_ROOM].ref >> MARK_SHIFT] = MARK_RING;
 		}
 	}
+	/* After the rings: what leaves one by then is here. */
+	for (uint32_t other = 0; other < ghost->n_lanes; other++)
+		for (uint32_t i = 0; i < GHOST_MAX_LATE; i++)
+			if (is_late(view, &ghost->lane[other], i, &ref))
+				view->mark[(uint32_t)ref >> MARK_SHIFT] = MARK_RING;
 	walk_objects(view, find_leftover, &left);
 	for (uint32_t cache = 0; cache < GHOST_CACHES; cache++)
 		if (ghost_is_reclaimed(cache) && left.n[cache])
@@ -527,6 +557,7 @@ ghost_settle(struct ghost_view *view, struct ghost *ghost, uint32_t lane, const 
 		settle_item(view, ghost, s, &ring->item[(s->note.at + i) % GHOST_RING_ROOM], sums);
 	if (is_taking || s->note.op == GHOST_TAKEN)
 		atomic_write_release(&ring->tail, s->note.at + s->note.n);
+	settle_late(view, ghost, lane, s);
 	settle_leftovers(view, ghost, lane, s, sums);
 }
 
@@ -664,6 +695,7 @@ void
 ghost_compare(struct ghost_view *view, const struct ghost *ghost, struct ghost_sums *sums)
 {
 	struct compare compare = {.view = view, .ghost = ghost};
+	slabc_ref ref;
 
 	memset(view->mark, 0, ((size_t)view->arena->n_pages << LAYOUT_PLACE_PAGE_SHIFT) >> MARK_SHIFT);
 	for (uint32_t lane = 0; lane < ghost->n_lanes; lane++)
@@ -671,6 +703,11 @@ ghost_compare(struct ghost_view *view, const struct ghost *ghost, struct ghost_s
 	for (uint32_t from = 0; from < ghost->n_lanes; from++)
 		for (uint32_t to = 0; to < ghost->n_lanes; to++)
 			compare_ring(view, ghost, from, to, sums);
+	/* Freed, and nobody else has it. */
+	for (uint32_t lane = 0; lane < ghost->n_lanes; lane++)
+		for (uint32_t i = 0; i < GHOST_MAX_LATE; i++)
+			if (is_late(view, &ghost->lane[lane], i, &ref))
+				mark(view, (uint32_t)ref, MARK_RING);
 	walk_objects(view, compare_word, &compare);
 }
 

@@ -10,6 +10,8 @@
  * Objects are known by place (8-byte units within the arena) and, once shared, by reference.  An object's first bytes are its stamp: who
  * holds it, and its reference.  Two holders of one object meet each other's stamps.
  *
+ * A free of another client's object by pointer takes effect later; the lane says which they are (late[]), beside what it holds.
+ *
  * References go from worker to worker through rings, one for each pair: the producer writes `head`, the consumer `tail`; both outlive their
  * writers, and the next worker of the lane goes on where the last one died.
  */
@@ -34,6 +36,7 @@ enum {
 	GHOST_MAX_CHURN = 96,  /* of GHOST_CHURN */
 	GHOST_MAX_BATCH = 128, /* in one step */
 	GHOST_RING_ROOM = 128,
+	GHOST_MAX_LATE = 1024, /* more than a sheaf and a step can have of frees that have not taken effect */
 	GHOST_SLOTS = 16384, /* client slots */
 };
 
@@ -65,6 +68,7 @@ struct ghost_note {
 	uint32_t n_held[GHOST_CACHES];
 	uint32_t op, cache, first, n;
 	uint32_t from, to, at; /* the ring */
+	uint32_t n_late;       /* of late[], over and over again */
 	/* By this worker so far: allocated; freed, whoever allocated them; found to have been reclaimed. */
 	uint32_t n_allocated[GHOST_CACHES];
 	uint32_t n_freed[GHOST_CACHES];
@@ -81,6 +85,11 @@ struct ghost_lane {
 	uint32_t is_inside; /* of a call */
 	uint64_t n_steps;   /* of all the lane's workers, dead ones too */
 	char error[256];
+	/*
+	 * The last of others' objects that the lane's workers freed by pointer, up to the note's n_late: until the claim is made the word still names the
+	 * object's sender.  When the worker has died they are gone, all of them.
+	 */
+	slabc_ref late[GHOST_MAX_LATE];
 	void *held[GHOST_CACHES][GHOST_MAX_HELD + GHOST_MAX_BATCH];
 };
 

@@ -487,6 +487,9 @@ consume_by_pointer(struct worker *w, const struct ghost_item *items, uint32_t n,
 	leave(w);
 	if (errno)
 		fail(w, "free of objects of client %u: %s", items[0].sender, slabc_last_error());
+	/* Valid with the next commit, by which they are out of the ring. */
+	for (uint32_t i = 0; i < n; i++)
+		w->lane->late[w->note.n_late++ % GHOST_MAX_LATE] = items[i].ref;
 	w->note.n_freed[GHOST_KEPT] += n;
 }
 

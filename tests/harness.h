@@ -30,7 +30,7 @@
 
 enum {
 	HARNESS_TIMEOUT_S = 60, /* of a test; it_main.c */
-	HARNESS_MAX_PEERS = 32,
+	HARNESS_MAX_PEERS = 72,
 	HARNESS_PATIENCE_MS = 10000,
 };
 
@@ -163,6 +163,7 @@ struct raw {
 
 /* HELLO, ATTACH, and everything but the data segments mapped. Failure is fatal. */
 void raw_attach(struct raw *raw, const char *path, const char *label);
+void raw_attach_with(struct raw *raw, const char *path, const char *label, uint32_t flags); /* PROTO_ATTACH_ */
 /* Unmaps and closes; no BYE. */
 void raw_detach(struct raw *raw);
 uint32_t raw_cache_open(struct raw *raw, const char *name, uint64_t size, uint32_t flags);

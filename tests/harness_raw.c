@@ -112,7 +112,13 @@ raw_hello(int fd)
 void
 raw_attach(struct raw *raw, const char *path, const char *label)
 {
-	union proto_request request = {.attach = {.arena = SLABC_DEFAULT_ARENA}};
+	raw_attach_with(raw, path, label, 0);
+}
+
+void
+raw_attach_with(struct raw *raw, const char *path, const char *label, uint32_t flags)
+{
+	union proto_request request = {.attach = {.arena = SLABC_DEFAULT_ARENA, .flags = flags}};
 	union proto_reply reply;
 	void *map;
 

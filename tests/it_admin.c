@@ -74,9 +74,11 @@ be_idle(struct peer *me, void *arg)
 	slabc_free_bulk(k, 3000, p);
 	peer_tell(me, 'i');
 	peer_await(me, 'e');
+	REQUIRE(slabc_alloc_bulk(k, 3000, p) == 0);
+	slabc_free_bulk(k, 3000, p);
 }
 
-/* Shrinking gives back what is idle here, in slabd, and in other clients' barns; what threads of others hold stays, and all go on. */
+/* Shrinking gives back what is idle here, in slabd, and in other clients' barns and threads; and all go on. */
 static void
 it_shrink_gives_back_what_is_idle(void)
 {
@@ -95,10 +97,9 @@ it_shrink_gives_back_what_is_idle(void)
 	CHECK(slabc_cache_shrink(k) == 0);
 	after = harness_cache(h, "k");
 	CHECK(after.n_process_barn == 0 && after.n_node_barn == 0 && after.n_returned == 0);
-	/* The other one's main and spare. */
-	CHECK(after.n_thread > 0 && after.n_thread <= 2 * after.capacity);
-	CHECK(after.n_slabs <= after.n_thread);
-	CHECK(after.n_pages < before.n_pages / 4);
+	/* The other one's main and spare too. */
+	CHECK(before.n_thread > before.capacity && after.n_thread == 0 && after.n_slabs == 0 && after.n_pages == 0);
+	CHECK(after.n_recalled == 2);
 	CHECK(slabc_alloc(k) != NULL);
 	peer_tell(harness_peer(h, pid), 'e');
 	harness_join(h, pid);
@@ -695,7 +696,7 @@ it_stashes_are_counted_and_given_back(void)
 	struct proto_caches_reply cache;
 	struct slabc_stats stats = {.size = sizeof stats};
 	static void *p[2000];
-	uint64_t bytes_idle;
+	uint64_t bytes_idle, n_stash;
 
 	options.sheaf_capacity = 30;
 	options.cpu_partial = 200;
@@ -725,12 +726,14 @@ it_stashes_are_counted_and_given_back(void)
 	REQUIRE(slabc_cache_shrink(its) == 0);
 	CHECK(harness_cache(h, "k").n_stash == 0);
 	REQUIRE(slabc_prefill(k, 100) != NULL);
-	CHECK(harness_cache(h, "k").n_stash == 20);
+	n_stash = harness_cache(h, "k").n_stash; /* from as few slabs as the kernel would take */
+	CHECK(n_stash > 0 && n_stash <= 20);
 	CHECK(tune(h, "k", (struct proto_tune_request){.set = 16, .cpu_partial = LAYOUT_KNOB_NONE}, NULL) == PROTO_STATUS_OK);
 	CHECK(harness_cache(h, "k").n_stash == 0);
 	CHECK(tune(h, "k", (struct proto_tune_request){.set = 16, .cpu_partial = 20}, NULL) == PROTO_STATUS_OK);
 	REQUIRE(slabc_prefill(k, 100) != NULL);
-	CHECK(harness_cache(h, "k").n_stash == 20);
+	n_stash = harness_cache(h, "k").n_stash;
+	CHECK(n_stash > 0 && n_stash <= 20);
 	slabc_close(c);
 	CHECK(EVENTUALLY(harness_cache(h, "k").n_stash == 0));
 	CHECK(harness_audit(h).n_lost == 0 && harness_audit(h).n_doubled == 0 && harness_audit(h).n_in_stashes == 0);

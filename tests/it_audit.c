@@ -159,27 +159,67 @@ pass_on(struct peer *me, void *arg)
 	peer_await(me, 'e');
 }
 
+/* The workers of the ring, until they are told to stop. */
+struct ring {
+	struct ring_task tasks[N_WORKERS];
+	int pipes[N_WORKERS][2];
+	pid_t pids[N_WORKERS];
+};
+
+static void
+ring_start(struct ring *ring, struct harness *h)
+{
+	for (int i = 0; i < N_WORKERS; i++)
+		REQUIRE(pipe2(ring->pipes[i], O_CLOEXEC) == 0);
+	for (unsigned i = 0; i < N_WORKERS; i++) {
+		ring->tasks[i] = (struct ring_task){h, ring->pipes[i][0], ring->pipes[(i + 1) % N_WORKERS][1], i};
+		ring->pids[i] = harness_spawn(h, pass_on, &ring->tasks[i]);
+	}
+	for (int i = 0; i < N_WORKERS; i++)
+		peer_await(harness_peer(h, ring->pids[i]), 'r');
+}
+
+/* Returns how many objects they have passed on. */
+static unsigned
+ring_stop(struct ring *ring, struct harness *h)
+{
+	unsigned n_all = 0;
+
+	for (int i = 0; i < N_WORKERS; i++)
+		peer_tell(harness_peer(h, ring->pids[i]), 's');
+	for (int i = 0; i < N_WORKERS; i++) {
+		unsigned n_freed;
+
+		peer_get(harness_peer(h, ring->pids[i]), &n_freed, sizeof n_freed);
+		n_all += n_freed;
+	}
+	return n_all;
+}
+
+static void
+ring_end(struct ring *ring, struct harness *h)
+{
+	for (int i = 0; i < N_WORKERS; i++) {
+		peer_tell(harness_peer(h, ring->pids[i]), 'e');
+		harness_join(h, ring->pids[i]);
+		harness_wait_reaped(h, ring->pids[i]);
+		close(ring->pipes[i][0]);
+		close(ring->pipes[i][1]);
+	}
+}
+
 /* Four processes allocate, pass and free for three seconds: every audit meanwhile finds nothing lost, nothing doubled; and at rest nothing
  * undecided. */
 static void
 it_live_audit_finds_nothing(void)
 {
 	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k --threads=2");
-	unsigned n_audits = 0, n_undecided = 0, n_lost = 0, n_doubled = 0, n_all = 0;
-	struct ring_task tasks[N_WORKERS];
+	unsigned n_audits = 0, n_undecided = 0, n_lost = 0, n_doubled = 0;
 	struct proto_audit_reply audit;
-	int pipes[N_WORKERS][2];
-	pid_t pids[N_WORKERS];
+	struct ring ring;
 	int64_t until;
 
-	for (int i = 0; i < N_WORKERS; i++)
-		REQUIRE(pipe2(pipes[i], O_CLOEXEC) == 0);
-	for (unsigned i = 0; i < N_WORKERS; i++) {
-		tasks[i] = (struct ring_task){h, pipes[i][0], pipes[(i + 1) % N_WORKERS][1], i};
-		pids[i] = harness_spawn(h, pass_on, &tasks[i]);
-	}
-	for (int i = 0; i < N_WORKERS; i++)
-		peer_await(harness_peer(h, pids[i]), 'r');
+	ring_start(&ring, h);
 	until = harness_now_ns() + 3000000000;
 	while (harness_now_ns() < until || (n_audits < 100 && harness_now_ns() < until + 20000000000)) {
 		audit = harness_audit(h);
@@ -193,28 +233,55 @@ it_live_audit_finds_nothing(void)
 	CHECK(n_audits >= 100);
 	CHECK(n_lost == 0);
 	CHECK(n_doubled == 0);
-	for (int i = 0; i < N_WORKERS; i++)
-		peer_tell(harness_peer(h, pids[i]), 's');
-	for (int i = 0; i < N_WORKERS; i++) {
-		unsigned n_freed;
-
-		peer_get(harness_peer(h, pids[i]), &n_freed, sizeof n_freed);
-		n_all += n_freed;
-	}
-	CHECK(n_all > 10000);
+	CHECK(ring_stop(&ring, h) > 10000);
 	audit = harness_audit(h);
 	CHECK(audit.n_lost == 0 && audit.n_doubled == 0 && audit.n_undecided == 0);
-	for (int i = 0; i < N_WORKERS; i++) {
-		peer_tell(harness_peer(h, pids[i]), 'e');
-		harness_join(h, pids[i]);
-		harness_wait_reaped(h, pids[i]);
-		close(pipes[i][0]);
-		close(pipes[i][1]);
-	}
+	ring_end(&ring, h);
 	audit = harness_audit(h);
 	CHECK(audit.n_lost == 0 && audit.n_doubled == 0 && audit.n_undecided == 0);
 	CHECK(harness_audit_cache(h, "reclaim").n_out == 0);
 	CHECK(harness_status(h).n_faults == 0);
+}
+
+/*
+ * What is wrong is found while all the others work too: one object lost, one doubled, of the very cache.  An audit may be undecided about
+ * it when it was held up; it never says more than there is, and many say it.
+ */
+static void
+it_planted_faults_are_found_under_load(void)
+{
+	enum { N_AUDITS = 100 };
+	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k --threads=2");
+	unsigned n_found = 0, n_wrong = 0, n_undecided = 0;
+	struct sheaf *sheaf;
+	struct ring ring;
+	struct raw raw;
+	uint32_t lost;
+
+	raw_attach(&raw, h->socket, "loses and doubles one");
+	sheaf = raw_sheaf(&raw, raw_prefill(&raw, raw_cache_open(&raw, "plain", 64, 0), 10));
+	lost = sheaf->entry[3];
+	sheaf->entry[3] = sheaf->entry[7];
+	ring_start(&ring, h);
+	for (unsigned i = 0; i < N_AUDITS; i++) {
+		struct proto_audit_reply audit = harness_audit(h);
+
+		n_found += audit.n_lost == 1 && audit.n_doubled == 1 && audit.first_lost == lost + 1ull &&
+			   audit.first_doubled == sheaf->entry[7] + 1ull;
+		n_wrong += audit.n_lost > 1 || audit.n_doubled > 1;
+		n_undecided += audit.n_undecided != 0;
+		harness_pause();
+	}
+	printf(" %u of %d audits found both, %u had undecided objects ", n_found, N_AUDITS, n_undecided);
+	CHECK(n_wrong == 0);
+	CHECK(n_found >= N_AUDITS / 10);
+	CHECK(ring_stop(&ring, h) > 0);
+	sheaf->entry[3] = lost;
+	CHECK(harness_audit(h).n_lost == 0 && harness_audit(h).n_doubled == 0);
+	ring_end(&ring, h);
+	raw_detach(&raw);
+	CHECK(EVENTUALLY(harness_status(h).n_sessions == 0));
+	CHECK(harness_audit(h).n_lost == 0);
 }
 
 CU_pSuite
@@ -226,5 +293,6 @@ it_audit_suite(void)
 	CU_ADD_TEST(suite, it_planted_double_is_found);
 	CU_ADD_TEST(suite, it_entry_that_another_holds_is_doubled);
 	CU_ADD_TEST(suite, it_live_audit_finds_nothing);
+	CU_ADD_TEST(suite, it_planted_faults_are_found_under_load);
 	return suite;
 }

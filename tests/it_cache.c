@@ -460,6 +460,7 @@ it_shared_from_birth(void)
 	errno = 0;
 	slabc_free(kb, across(a, b, ka, p));
 	CHECK(errno == 0);
+	CHECK(slabc_cache_shrink(kb) == 0); /* takes effect */
 	slabc_free(ka, p);
 	CHECK(errno == EINVAL);
 	errno = 0;

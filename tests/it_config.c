@@ -42,12 +42,14 @@ it_accepts_what_it_should(void)
 		"# nothing but a comment\n; and another\n\n",
 		"\xef\xbb\xbf[slabd]\nthreads = 1\n",
 		"[slabd]\n  threads = 2\n\tsocket = /tmp/s\n\n\n[arena]\n",
-		"[slabd]\nsocket-mode = 0666\nsocket-group = 0\nlog = error\n[arena]\nsize=2M\n",
+		"[slabd]\nsocket-mode = 0666\nsocket-group = 0\nlog = error\nidle-after = 86400\n[arena]\nsize=2M\n",
+		"[slabd]\nidle-after = 0\n",
 		"[arena a]\n[arena b]\n[arena c.d-e_F9]\n",
 		"[arena] ; the default one\nsize = 64M ; small\r\nreserve = 0\n",
 		"[arena video]\nowner = root\ngroup = root\nmode = 0640\nsize = 1G\nreserve = 2M\npage-kind = huge , 4k\nprofile = server\n"
 		"max-sessions = 16382\nmax-caches = 511\n",
-		"[arena x]\nowner = 4294967294\ngroup = 12345\nmode = 660\npage-kind = 1g,huge,thp,4k\nmax-sessions = 0\nmax-caches = 0\n",
+		"[arena x]\nowner = 4294967294\ngroup = 12345\nmode = 660\npage-kind = 1g,huge,thp,4k\nmax-sessions = 0\nmax-caches = 0\n"
+		"client-max = 32G\nclient-min = 0\n",
 		"[arena x]\nmode = 000\npage-kind = auto\n",
 		"[arena a234567890123456789012345678901234567890]\n",
 	};
@@ -96,6 +98,7 @@ it_names_what_is_wrong(void)
 		{"[slabd]\nsocket-mode = 1777\n", 2, {"socket-mode = '1777'", "octal", "0777"}},
 		{"[slabd]\nsocket-mode = 0000\n", 2, {"socket-mode = '0000'", "octal", "0001"}},
 		{"[slabd]\nlog = debug\n", 2, {"log = 'debug'", "error, warning, notice or info", ""}},
+		{"[slabd]\nidle-after = 86401\n", 2, {"idle-after = '86401'", "0 (never) to 86400 seconds", ""}},
 		{"[arena x]\nowner = nobody-of-that-name\n", 2, {"owner = 'nobody-of-that-name'", "user that there is", ""}},
 		{"[arena x]\nowner = 4294967295\n", 2, {"owner = '4294967295'", "user that there is", ""}},
 		{"[arena x]\ngroup = no-such-group\n", 2, {"group = 'no-such-group'", "group that there is", ""}},
@@ -107,6 +110,10 @@ it_names_what_is_wrong(void)
 		{"[arena x]\nprofile = fast\n", 2, {"profile = 'fast'", "default, kernel, tiny or server", ""}},
 		{"[arena x]\nmax-sessions = 16383\n", 2, {"max-sessions = '16383'", "16382", ""}},
 		{"[arena x]\nmax-caches = 512\n", 2, {"max-caches = '512'", "511", ""}},
+		{"[arena x]\nclient-max = 33G\n", 2, {"client-max = '33G'", "0 (no limit) to 32G", ""}},
+		{"[arena x]\nclient-min = 33G\n", 2, {"client-min = '33G'", "0 to 32G", ""}},
+		{"[arena x]\nclient-max = 1M\nclient-min = 2M\n", 1, {"[arena x]", "client-min 2097152 is above client-max", ""}},
+		{"[arena x]\nsize = 4M\nclient-min = 8M\n", 2, {"[arena x]", "client-min 8388608 is above the arena's size", ""}},
 		{"[arena x]\nsize = 4M\nreserve = 6M\n", 3, {"[arena x]", "reserve 6291456", "arena-size 4194304"}},
 		{"[arena y]\n[arena x]\nsize = 32G\npage-kind = huge,4k\n", 3, {"[arena x]", "arena-size 34359738368", "32 GiB"}},
 		{"[arena x]\nsize\n", 2, {"neither", "[section]", "key = value"}},
@@ -195,10 +202,11 @@ it_reload(void)
 
 	harness_reload(h, "[slabd]\nthreads = 2\nsocket = /elsewhere\nsocket-mode = 0600\n"
 			  "[arena]\nsize = 16M\nreserve = 2M\npage-kind = auto\nprofile = tiny\nowner = 7\ngroup = 8\nmode = "
-			  "0604\nmax-sessions = 9\nmax-caches = 1\n"
+			  "0604\nmax-sessions = 9\nmax-caches = 1\nclient-max = 3M\nclient-min = 1M\n"
 			  "[arena new]\nsize = 4M\n");
 	CHECK(arena(h, "default").uid == 7 && arena(h, "default").gid == 8 && arena(h, "default").mode == 0604);
 	CHECK(arena(h, "default").max_sessions == 9 && arena(h, "default").max_caches == 1);
+	CHECK(arena(h, "default").client_max == 3 << 20 && arena(h, "default").client_min == 1 << 20);
 	CHECK(harness_log_count(h, "owner 7, group 8, mode 0604") == 1);
 	CHECK(slabc_cache_open(c, "k2", 64, NULL, &k2) == -EDQUOT);
 	CHECK(strstr(slabc_last_error(), "max-caches") != NULL);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -359,6 +360,47 @@ it_references_of_another_slabd_are_stale(void)
 	CHECK(n_stale == 1000);
 }
 
+/* Sessions, and faults that they report: two thousand lines and more, of which slabd answers each one's request. */
+static void
+provoke_log(const struct harness *h)
+{
+	enum { N_SESSIONS = 8, N_FAULTS = 250 };
+
+	for (int i = 0; i < N_SESSIONS; i++) {
+		union proto_request request = {.fault = {.kind = 1, .n = 1}};
+		union proto_reply reply;
+		struct raw raw;
+
+		raw_attach(&raw, h->socket, "talks a lot");
+		for (int j = 0; j < N_FAULTS; j++)
+			REQUIRE(raw_call(raw.fd, PROTO_OP_FAULT, &request, &reply, NULL) == PROTO_STATUS_OK);
+		raw_detach(&raw);
+	}
+}
+
+/* Slabd's log is a pipe: nobody reads it, and it is full; then its reader has gone.  Slabd serves on, and ends as it should. */
+static void
+it_log_without_a_reader(void)
+{
+	enum { PIPE_BYTES = 4096 };
+	CLEANUP(harness_free) struct harness *h = harness_new();
+	int fd, n_bytes = 0;
+
+	REQUIRE(mkfifo(h->log, 0600) == 0);
+	fd = open(h->log, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	REQUIRE(fd >= 0 && fcntl(fd, F_SETPIPE_SZ, PIPE_BYTES) == PIPE_BYTES);
+	CHECK(harness_start(h, NULL, "--page-kind=4k --threads=2"));
+	/* What the harness would print of it, it would wait for. */
+	CHECK(unlink(h->log) == 0);
+	provoke_log(h);
+	CHECK(ioctl(fd, FIONREAD, &n_bytes) == 0 && n_bytes > 0);
+	CHECK(EVENTUALLY(harness_status(h).n_sessions == 0));
+	close(fd);
+	provoke_log(h);
+	CHECK(EVENTUALLY(harness_status(h).n_sessions == 0));
+	CHECK(harness_audit(h).n_lost == 0);
+}
+
 CU_pSuite
 it_daemon_suite(void)
 {
@@ -374,5 +416,6 @@ it_daemon_suite(void)
 	CU_ADD_TEST(suite, it_socket_activation);
 	CU_ADD_TEST(suite, it_stream_socket_is_refused);
 	CU_ADD_TEST(suite, it_references_of_another_slabd_are_stale);
+	CU_ADD_TEST(suite, it_log_without_a_reader);
 	return suite;
 }

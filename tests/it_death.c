@@ -121,6 +121,7 @@ it_killed_client(void)
 		CHECK(errno == 0);
 	}
 	CHECK(n_bad == 0);
+	CHECK(slabc_cache_shrink(kept) == 0);
 	CHECK(harness_audit(h).n_orphans == 0);
 	for (int i = 0; i < N; i++)
 		slabc_free(i % 2 ? reclaim : kept, mine[i]);
@@ -326,6 +327,41 @@ it_two_die_at_once(void)
 	slabc_close(keeper);
 }
 
+/* Many that die together, so that slabd learns of all at once: everything is back, by one walk over the words and not by one for each. */
+static void
+it_many_die_at_once(void)
+{
+	enum { N = 64, N_HELD = 50 };
+	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k");
+	struct holder_task task = {h, N_HELD, N_HELD, 20, false};
+	struct slabc *keeper = harness_open(h, "keeps the caches open");
+	struct slabc_cache *k = harness_open_cache(keeper, "kept", 64, 0), *reclaim = harness_open_cache(keeper, "reclaim", 64, SLABC_RECLAIM);
+	struct proto_audit_reply audit;
+	pid_t pids[N];
+
+	for (int i = 0; i < N; i++) {
+		pids[i] = harness_spawn(h, hold, &task);
+		peer_await(harness_peer(h, pids[i]), 'h');
+	}
+	CHECK(harness_audit(h).n_held == 2 * N * N_HELD);
+	CHECK(kill(h->slabd, SIGSTOP) == 0);
+	for (int i = 0; i < N; i++)
+		harness_kill(h, pids[i], SIGKILL);
+	CHECK(kill(h->slabd, SIGCONT) == 0);
+	for (int i = 0; i < N; i++)
+		harness_wait_reaped(h, pids[i]);
+	CHECK(harness_log_count(h, "have ended together: one walk") == 1);
+	CHECK(harness_log_count(h, "64 clients of arena 'default' have ended together") == 1);
+	CHECK(harness_audit_cache(h, "reclaim").n_out == 0);
+	audit = harness_audit(h);
+	CHECK(audit.n_orphans == N * N_HELD);
+	CHECK(audit.n_held == 0 && audit.n_in_sheaves == 0);
+	CHECK(audit.n_lost == 0 && audit.n_doubled == 0 && audit.n_undecided == 0);
+	slabc_free(k, slabc_alloc(k));
+	slabc_free(reclaim, slabc_alloc(reclaim));
+	slabc_close(keeper);
+}
+
 /* A stopped client is alive: nothing of its is touched, others work, and it goes on as if nothing had been. */
 static void
 it_stopped_is_alive(void)
@@ -424,6 +460,7 @@ it_death_suite(void)
 	CU_ADD_TEST(suite, it_nameless_orphan_is_adopted);
 	CU_ADD_TEST(suite, it_hundred_thousand_objects_come_back);
 	CU_ADD_TEST(suite, it_two_die_at_once);
+	CU_ADD_TEST(suite, it_many_die_at_once);
 	CU_ADD_TEST(suite, it_stopped_is_alive);
 	CU_ADD_TEST(suite, it_killed_at_any_instant);
 	return suite;

@@ -10,10 +10,12 @@
 
 CU_pSuite it_session_suite(void);
 CU_pSuite it_cache_suite(void);
+CU_pSuite it_foreign_suite(void);
 CU_pSuite it_free_suite(void);
 CU_pSuite it_death_suite(void);
 CU_pSuite it_memory_suite(void);
 CU_pSuite it_hostile_suite(void);
+CU_pSuite it_spoil_suite(void);
 CU_pSuite it_daemon_suite(void);
 CU_pSuite it_audit_suite(void);
 CU_pSuite it_root_suite(void);
@@ -23,11 +25,16 @@ CU_pSuite it_config_suite(void);
 CU_pSuite it_access_suite(void);
 CU_pSuite it_arenas_suite(void);
 CU_pSuite it_pages_suite(void);
+CU_pSuite it_readers_suite(void);
+CU_pSuite it_numa_suite(void);
 CU_pSuite it_sized_suite(void);
 CU_pSuite it_flags_suite(void);
 CU_pSuite it_ctl_suite(void);
 CU_pSuite it_refill_suite(void);
 CU_pSuite it_threads_suite(void);
+CU_pSuite it_pipe_suite(void);
+CU_pSuite it_ephemeral_suite(void);
+CU_pSuite it_recall_suite(void);
 CU_pSuite it_debug_suite(void);
 
 static const struct {
@@ -36,10 +43,12 @@ static const struct {
 } suites[] = {
 	{"session", it_session_suite},
 	{"cache", it_cache_suite},
+	{"foreign", it_foreign_suite},
 	{"free", it_free_suite},
 	{"death", it_death_suite},
 	{"memory", it_memory_suite},
 	{"hostile", it_hostile_suite},
+	{"spoil", it_spoil_suite},
 	{"daemon", it_daemon_suite},
 	{"audit", it_audit_suite},
 	{"root", it_root_suite},
@@ -49,11 +58,16 @@ static const struct {
 	{"access", it_access_suite},
 	{"arenas", it_arenas_suite},
 	{"pages", it_pages_suite},
+	{"readers", it_readers_suite},
+	{"numa", it_numa_suite},
 	{"sized", it_sized_suite},
 	{"flags", it_flags_suite},
 	{"ctl", it_ctl_suite},
 	{"refill", it_refill_suite},
 	{"threads", it_threads_suite},
+	{"pipe", it_pipe_suite},
+	{"ephemeral", it_ephemeral_suite},
+	{"recall", it_recall_suite},
 	{"debug", it_debug_suite},
 };
 

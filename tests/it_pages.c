@@ -256,6 +256,74 @@ it_giant_page(void)
 	CHECK(EVENTUALLY(number_of(GIANT_DIR "nr_hugepages") == 0));
 }
 
+static void
+read_giant(struct peer *me, void *arg)
+{
+	struct slabc *c = harness_open(arg, "reader");
+	const volatile unsigned char *p;
+	slabc_ref ref;
+
+	peer_get(me, &ref, sizeof ref);
+	REQUIRE((p = slabc_deref(c, ref)) != NULL);
+	CHECK(p[PAGE - 1] == 77);
+	peer_tell(me, 'r');
+	peer_await(me, 'f');
+	/* Without the page, a SIGBUS. */
+	(void)p[PAGE - 1];
+	CHECK(slabc_valid(c, ref) == 0);
+	slabc_close(c);
+}
+
+/* A giant page that came free is kept for a reader, and no longer. */
+static void
+it_giant_page_is_kept_for_its_reader(void)
+{
+	struct slabc_options options = SLABC_OPTIONS_INIT;
+	struct slabc_cache *k = NULL;
+	struct slabc *c = NULL;
+	struct peer *peer;
+	slabc_ref ref;
+	void *p = NULL;
+	pid_t pid;
+
+	if (!hugepages_take(0))
+		return;
+	if (number_of(GIANT_DIR "nr_hugepages") != 0 || !giant_pool(1)) {
+		giant_pool(0);
+		skip("no page of 1 GiB can be had");
+		return;
+	}
+	CLEANUP(harness_free) struct harness *h = harness_new();
+	bool started = harness_start(h, NULL, "--page-kind=1g --arena-size=1G");
+
+	/* To fill a giant page with zeros may take long. */
+	options.socket = h->socket;
+	options.timeout_ms = -1;
+	if (started && CHECK(slabc_open(&c, &options) == 0)) {
+		k = harness_open_cache(c, "k", PAGE, 0);
+		p = slabc_alloc(k);
+	}
+	/* Slabd has it; there is no other. */
+	giant_pool(0);
+	REQUIRE(p != NULL);
+	pid = harness_spawn(h, read_giant, h);
+	peer = harness_peer(h, pid);
+	memset(p, 77, PAGE);
+	ref = slabc_ref_of(c, p);
+	peer_put(peer, &ref, sizeof ref);
+	peer_await(peer, 'r');
+	slabc_free(k, p);
+	slabc_cache_close(k);
+	CHECK(harness_status(h).bytes_1g == 1u << 30 && harness_status(h).kept_bytes == 1u << 30);
+	peer_tell(peer, 'f');
+	harness_join(h, pid);
+	CHECK(EVENTUALLY(harness_status(h).committed_bytes == 0));
+	CHECK(harness_status(h).bytes_1g == 0 && harness_status(h).kept_bytes == 0);
+	slabc_close(c);
+	CHECK(harness_stop_slabd(h, SIGTERM) == 0);
+	CHECK(EVENTUALLY(number_of(GIANT_DIR "nr_hugepages") == 0));
+}
+
 /* The profile for servers: larger sheaves, orders and partial lists than the default's, by the machine's size. */
 static void
 it_server_profile(void)
@@ -301,6 +369,7 @@ it_pages_suite(void)
 	CU_ADD_TEST(suite, it_without_thp_small_pages_serve);
 	CU_ADD_TEST(suite, it_no_giant_pages);
 	CU_ADD_TEST(suite, it_giant_page);
+	CU_ADD_TEST(suite, it_giant_page_is_kept_for_its_reader);
 	CU_ADD_TEST(suite, it_server_profile);
 	return suite;
 }

@@ -92,7 +92,8 @@ it_idle_memory_of_threads_is_bounded(void)
 		} while (atomic_read(&crowd.n_turns) < numbers[i] * TURNS / 2);
 		CHECK(harness_client(h, getpid()).n_threads <= numbers[i]);
 		crowd_end(&crowd);
-		CHECK(most > 0 && most <= (uint64_t)numbers[i] * 2 * cache.capacity);
+		/* (A third one for the moment in which sheaves change hands.) */
+		CHECK(most > 0 && most <= (uint64_t)numbers[i] * 3 * cache.capacity);
 		cache = harness_cache(h, "k");
 		CHECK(cache.n_thread == 0 && cache.n_allocated == 0);
 		CHECK(harness_client(h, getpid()).n_threads == 0);
@@ -243,9 +244,11 @@ it_handlers_of_many_threads(void)
 	n_handled = 0;
 	REQUIRE(sigaction(SIGUSR1, &action, &old) == 0);
 	crowd_start(&crowd, k, 8);
-	for (unsigned i = 0; i < 20000; i++)
-		CHECK(pthread_kill(crowd.threads[i % 8], SIGUSR1) == 0);
-	CHECK(EVENTUALLY(atomic_read(&n_handled) > 100));
+	/* Equal signals on their way are one: so it takes turns. */
+	for (unsigned i = 0; atomic_read(&n_handled) < 2000; i++) {
+		REQUIRE(pthread_kill(crowd.threads[i % 8], SIGUSR1) == 0);
+		sched_yield();
+	}
 	crowd_end(&crowd);
 	CHECK(sigaction(SIGUSR1, &old, NULL) == 0);
 	cache = harness_cache(h, "k");

@@ -68,6 +68,9 @@ count_sheaves(void)
 			if (!cache)
 				continue;
 			sheaf = session_sheaf(s, slot);
+			/* Its entries are others' objects still, or claimed and named. */
+			if (atomic_read_acquire(&sheaf->busy) & SHEAF_UNSETTLED)
+				continue;
 			size = atomic_read_acquire(&sheaf->size);
 			for (uint32_t i = 0; i < size && i < s->slots[slot].capacity; i++) {
 				struct slab_object o;

@@ -29,7 +29,8 @@ struct script {
 	const char *name;
 	void (*before)(struct crew *crew);
 	void (*op)(struct crew *crew);
-	bool has_ref; /* to an object of the survivor's */
+	uint32_t n_refs; /* to objects of the survivor's */
+	bool is_far;     /* in an arena of two nodes */
 };
 
 /* Beside the cache's flags. */
@@ -118,6 +119,19 @@ hold_shared(struct crew *crew)
 }
 
 static void
+hold_far(struct crew *crew)
+{
+	void *pv[2 * CAPACITY + 1];
+
+	rig_get_far(crew->k, 2 * CAPACITY + 1, pv);
+	for (int i = 0; i < 2 * CAPACITY + 1; i++)
+		hold(crew, pv[i]);
+	/* Shared from birth or not: one is freed by closing its word. */
+	NEED(slabc_ref_of(crew->c, pv[2]), "%s", slabc_last_error());
+	hold_one(crew);
+}
+
+static void
 free_last(struct crew *crew)
 {
 	slabc_free(crew->k, let_go(crew));
@@ -148,10 +162,75 @@ free_bulk_all(struct crew *crew)
 	slabc_free_bulk(crew->k, n, crew->pv);
 }
 
+/* One by one, and in bulk; those of the far node and, the last, one of the near one. */
+static void
+free_far(struct crew *crew)
+{
+	while (crew->n > CAPACITY)
+		free_last(crew);
+	free_bulk_all(crew);
+	hold_one(crew);
+	NEED(slabc_cache_shrink(crew->k) == 0, "%s", slabc_last_error());
+}
+
 static void
 free_ref(struct crew *crew)
 {
 	NEED(slabc_free_ref(crew->c, crew->stage->ref) == 0, "%s", slabc_last_error());
+}
+
+/* By pointer; what is to be reclaimed, by reference. */
+static void
+free_foreign(struct crew *crew, uint32_t i)
+{
+	errno = 0;
+	if (crew->stage->flags & SLABC_RECLAIM)
+		NEED(slabc_free_ref(crew->c, crew->stage->refs[i]) == 0, "%s", slabc_last_error());
+	else
+		slabc_free(crew->k, slabc_deref(crew->c, crew->stage->refs[i]));
+	NEED(errno == 0, "%s", slabc_last_error());
+}
+
+static void
+free_foreign_all(struct crew *crew)
+{
+	for (uint32_t i = 0; i < crew->stage->n_refs; i++) {
+		free_foreign(crew, i);
+		atomic_write_release(&crew->stage->n_freed, i + 1);
+	}
+	NEED(slabc_cache_shrink(crew->k) == 0, "%s", slabc_last_error());
+	hold_one(crew);
+}
+
+static void
+free_foreign_bulk(struct crew *crew)
+{
+	uint32_t n = crew->stage->n_refs;
+	void *pv[RIG_MAX_HELD];
+
+	for (uint32_t i = 0; i < n; i++)
+		NEED((pv[i] = slabc_deref(crew->c, crew->stage->refs[i])), "%s", slabc_last_error());
+	for (uint32_t i = 0; i < n && crew->stage->flags & SLABC_RECLAIM; i++)
+		free_foreign(crew, i);
+	if (!(crew->stage->flags & SLABC_RECLAIM))
+		slabc_free_bulk(crew->k, n, pv);
+	atomic_write_release(&crew->stage->n_freed, n);
+	slabc_cache_close(crew->k);
+}
+
+/* The first one twice: whichever claim comes second is lost, and the last entry takes its place. */
+static void
+free_foreign_twice(struct crew *crew)
+{
+	void *p = slabc_deref(crew->c, crew->stage->refs[0]);
+
+	free_foreign(crew, 0);
+	free_foreign(crew, 1);
+	slabc_free(crew->k, p);
+	for (uint32_t i = 2; i < crew->stage->n_refs; i++)
+		free_foreign(crew, i);
+	atomic_write_release(&crew->stage->n_freed, crew->stage->n_refs);
+	NEED(slabc_cache_shrink(crew->k) == 0, "%s", slabc_last_error());
 }
 
 static void
@@ -192,17 +271,21 @@ leave(struct crew *crew)
 	slabc_close(crew->c);
 }
 
-static const struct script alloc_script = {"alloc", hold_one, hold_one, false};
-static const struct script first_alloc_script = {"a first alloc", NULL, hold_one, false};
-static const struct script free_script = {"free", hold_three, free_last, false};
-static const struct script bulk_alloc_script = {"bulk alloc", hold_one, alloc_bulk_three, false};
-static const struct script bulk_free_script = {"bulk free", hold_three, free_bulk_all, false};
-static const struct script shared_free_script = {"free of a shared object", hold_shared, free_last, false};
-static const struct script foreign_free_script = {"free of another's object", hold_one, free_ref, true};
-static const struct script adopt_script = {"adopt", hold_one, adopt, true};
-static const struct script flow_script = {"ebb and flow", NULL, flow, false};
-static const struct script prefill_script = {"prefill", NULL, prefill, false};
-static const struct script close_script = {"close", hold_three, leave, false};
+static const struct script alloc_script = {"alloc", hold_one, hold_one, 0, false};
+static const struct script first_alloc_script = {"a first alloc", NULL, hold_one, 0, false};
+static const struct script free_script = {"free", hold_three, free_last, 0, false};
+static const struct script bulk_alloc_script = {"bulk alloc", hold_one, alloc_bulk_three, 0, false};
+static const struct script bulk_free_script = {"bulk free", hold_three, free_bulk_all, 0, false};
+static const struct script shared_free_script = {"free of a shared object", hold_shared, free_last, 0, false};
+static const struct script foreign_free_script = {"free of another's object", hold_one, free_ref, 1, false};
+static const struct script foreign_pointer_script = {"frees of another's objects by pointer", hold_three, free_foreign_all, CAPACITY + 2, false};
+static const struct script foreign_bulk_script = {"bulk free of another's objects", hold_one, free_foreign_bulk, CAPACITY + 1, false};
+static const struct script foreign_twice_script = {"one of another's objects freed twice", hold_one, free_foreign_twice, CAPACITY - 1, false};
+static const struct script far_script = {"frees of what lies on another node", hold_far, free_far, 0, true};
+static const struct script adopt_script = {"adopt", hold_one, adopt, 1, false};
+static const struct script flow_script = {"ebb and flow", NULL, flow, 0, false};
+static const struct script prefill_script = {"prefill", NULL, prefill, 0, false};
+static const struct script close_script = {"close", hold_three, leave, 0, false};
 
 /* The child */
 
@@ -260,6 +343,19 @@ judge_held(const struct stage *stage, const char *story)
 	}
 }
 
+/* What the dead freed has gone, though it died before the claim was made; what it did not come to is still there. */
+static void
+judge_freed(struct slabc *c, const struct script *script, const struct stage *stage, const char *story)
+{
+	bool is_one_by_one = script->op == free_foreign_all;
+
+	for (uint32_t i = 0; i < stage->n_refs; i++) {
+		HOLDS(i >= stage->n_freed || !slabc_valid(c, stage->refs[i]), "%s: object %u, which the dead had freed, is still held", story, i);
+		HOLDS(!is_one_by_one || i <= stage->n_freed || slabc_valid(c, stage->refs[i]), "%s: object %u has gone, and nobody freed it", story,
+			i);
+	}
+}
+
 static void
 judge_reuse(struct slabc *c, struct slabc_cache *k, const struct stage *stage, const char *story)
 {
@@ -295,11 +391,13 @@ play(const struct script *script, uint32_t flags, const char *kind, uint32_t ins
 	a.stage->script = script;
 	a.stage->flags = flags;
 	a.stage->instant = instant;
-	rig_start(1);
+	(script->is_far ? rig_start_two_nodes : rig_start)(1);
 	c = rig_open(rig.socket);
 	k = open_cache(c, flags);
-	if (script->has_ref)
-		a.stage->ref = slabc_ref_of(c, slabc_alloc(k));
+	a.stage->n_refs = script->n_refs;
+	for (uint32_t i = 0; i < script->n_refs; i++)
+		a.stage->refs[i] = rig_share(c, rig_get(k));
+	a.stage->ref = a.stage->refs[0];
 	actor_go(&a);
 	actor_died(&a);
 	rig_wait_ended(1);
@@ -310,6 +408,7 @@ play(const struct script *script, uint32_t flags, const char *kind, uint32_t ins
 		is_done ? "it" : step_names[a.stage->at]);
 	rig_judge("%s", story);
 	judge_held(a.stage, story);
+	judge_freed(c, script, a.stage, story);
 	judge_reuse(c, k, a.stage, story);
 	slabc_close(c);
 	rig_wait_ended(2);
@@ -369,6 +468,20 @@ it_killed_in_foreign_free(void)
 }
 
 void
+it_killed_in_late_frees(void)
+{
+	play_all(&foreign_pointer_script);
+	play_all(&foreign_bulk_script);
+	play_all(&foreign_twice_script);
+}
+
+void
+it_killed_in_far_frees(void)
+{
+	play_all(&far_script);
+}
+
+void
 it_killed_in_adopt(void)
 {
 	play_all(&adopt_script);
@@ -396,6 +509,7 @@ it_killed_in_close(void)
 
 static struct {
 	struct crew crew; /* what the handler's application holds */
+	slabc_ref foreign; /* another client's object, to be freed; 0: none */
 	struct stage stage;
 	pthread_t thread;
 	uint32_t n_signals;
@@ -408,6 +522,8 @@ on_signal(int sig)
 	void *p = slabc_alloc(handler.crew.k);
 
 	(void)sig;
+	if (handler.foreign && !(handler.stage.flags & SLABC_RECLAIM))
+		slabc_free(handler.crew.k, slabc_deref(handler.crew.c, handler.foreign));
 	/* One free each time, and one object more each time one is to be had. */
 	if (handler.crew.n)
 		free_last(&handler.crew);
@@ -436,17 +552,33 @@ judge_distinct(const struct crew *mine, const char *story)
 	}
 }
 
+/* Another client, whose objects the interrupted call and its handler free. */
+static struct slabc *
+open_owner(const struct script *script, uint32_t flags, struct stage *stage)
+{
+	struct slabc *c = rig_open(rig.socket);
+	struct slabc_cache *k = open_cache(c, flags);
+
+	stage->n_refs = script->n_refs;
+	for (uint32_t i = 0; i < script->n_refs; i++)
+		stage->refs[i] = rig_share(c, rig_get(k));
+	handler.foreign = rig_share(c, rig_get(k));
+	return c;
+}
+
 static bool
 play_signal(const struct script *script, const struct kind *kind, uint32_t instant)
 {
 	static struct stage stage;
 	struct crew crew = {.stage = &stage};
 	uint32_t n_before, n_not_shared;
+	struct slabc *other = NULL;
 	char story[128];
 	bool is_done;
 
-	stage.n_held = handler.stage.n_held = 0;
-	rig_start(1);
+	stage.n_held = handler.stage.n_held = stage.n_freed = 0;
+	stage.flags = handler.stage.flags = kind->flags;
+	(script->is_far ? rig_start_two_nodes : rig_start)(1);
 	crew.c = rig_open(rig.socket);
 	crew.k = open_cache(crew.c, kind->flags);
 	handler.crew = (struct crew){.stage = &handler.stage, .c = crew.c, .k = crew.k};
@@ -456,6 +588,8 @@ play_signal(const struct script *script, const struct kind *kind, uint32_t insta
 	while (crew.n)
 		free_last(&crew);
 	alloc_some(&handler.crew, 2);
+	if (script->n_refs)
+		other = open_owner(script, kind->flags, &stage);
 	if (script->before)
 		script->before(&crew);
 	n_before = handler.n_signals;
@@ -481,8 +615,14 @@ play_signal(const struct script *script, const struct kind *kind, uint32_t insta
 	HOLDS(account_of_client(crew.c->me, &n_not_shared) == crew.n, "%s: %u objects are held, not %u", story,
 		account_of_client(crew.c->me, &n_not_shared), crew.n);
 	rig_judge("%s, then all were freed", story);
+	if (other && !is_done && !(kind->flags & SLABC_RECLAIM)) {
+		NEED(slabc_cache_shrink(crew.k) == 0, "%s", slabc_last_error());
+		HOLDS(!slabc_valid(other, handler.foreign), "%s: what the handler freed is still held", story);
+		rig_judge("%s, then claims were made", story);
+	}
+	slabc_close(other);
 	slabc_close(crew.c);
-	rig_wait_ended(1);
+	rig_wait_ended(other ? 2 : 1);
 	rig_stop();
 	return is_done;
 }
@@ -530,6 +670,19 @@ void
 it_signal_in_shared_free(void)
 {
 	play_all_signals(&shared_free_script);
+}
+
+void
+it_signal_in_late_frees(void)
+{
+	play_all_signals(&foreign_pointer_script);
+	handler.foreign = 0;
+}
+
+void
+it_signal_in_far_frees(void)
+{
+	play_all_signals(&far_script);
 }
 
 void

@@ -126,6 +126,15 @@ receives(struct stage *stage)
 	pause();
 }
 
+static uint32_t is_walked;
+
+static void
+note_walked(enum step step)
+{
+	if (step == STEP_REAP_WALKED)
+		atomic_write(&is_walked, 1);
+}
+
 static void
 receiver_dies(void)
 {
@@ -138,9 +147,10 @@ receiver_dies(void)
 		nanosleep(&pause, NULL);
 	if (atomic_read(&session->state) != SESSION_DYING)
 		return; /* it waits for the gift, as it should */
-	/* Through with all words. */
-	pthread_mutex_lock(&session->work);
-	pthread_mutex_unlock(&session->work);
+	for (int i = 0; !atomic_read(&is_walked); i++) {
+		NEED(i < RIG_WAIT_S * 1000, "the words are not walked");
+		nanosleep(&pause, NULL);
+	}
 }
 
 /* The receiver was alive when slabd looked, and dies before its name is written: its reaper must come after. */
@@ -160,6 +170,8 @@ it_gift_meets_the_reaper(void)
 	p = rig_get(k);
 	actor_go(&receiver);
 	actor_reached(&receiver);
+	is_walked = 0;
+	rig_always(note_walked);
 	rig_at(STEP_GIVE_CHECKED, 0, receiver_dies);
 	r = slabc_give(b, p, receiver.stage->n_held);
 	NEED(rig_was_played() && r == 0, "nothing was given: %s", slabc_last_error());

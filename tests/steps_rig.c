@@ -205,13 +205,17 @@ run(void *arg)
 	return NULL;
 }
 
-void
-rig_start(unsigned n_loops)
+static void
+start_on(unsigned n_loops, const struct topology_source *source)
 {
 	struct slabd_options o = {
 		.n_threads = n_loops,
 		.n_arenas = 1,
-		.arenas = {{.name = "default", .limit_bytes = 8 << 20, .page_kind = LADDER_4K, .profile = ARENA_PROFILE_DEFAULT}},
+		.arenas = {{.name = "default",
+			.limit_bytes = 8 << 20,
+			.page_kind = LADDER_4K,
+			.profile = ARENA_PROFILE_DEFAULT,
+			.source = source}},
 	};
 	char why[256];
 
@@ -223,6 +227,43 @@ rig_start(unsigned n_loops)
 	NEED(slabd_new(&rig.slabd, &o, why, sizeof(why)) == 0, "slabd: %s", why);
 	rig.arena = rig.slabd->arenas[0];
 	NEED(pthread_create(&rig.thread, NULL, run, rig.slabd) == 0, "no thread");
+}
+
+void
+rig_start(unsigned n_loops)
+{
+	start_on(n_loops, NULL);
+}
+
+static bool
+is_near_or_far(uint32_t os_node)
+{
+	return os_node == 0 || os_node == RIG_FAR_OS_NODE;
+}
+
+static int
+two_distance(uint32_t from, uint32_t to)
+{
+	return from == to ? 10 : 20;
+}
+
+static int
+near_of_cpu(uint32_t cpu)
+{
+	(void)cpu;
+	return 0;
+}
+
+void
+rig_start_two_nodes(unsigned n_loops)
+{
+	static const struct topology_source two = {.n_os_nodes = RIG_FAR_OS_NODE + 1,
+		.n_os_cpus = 1,
+		.has_memory = is_near_or_far,
+		.distance = two_distance,
+		.node_of_cpu = near_of_cpu};
+
+	start_on(n_loops, &two);
 }
 
 void
@@ -325,6 +366,32 @@ rig_get_some(struct slabc_cache *k, uint32_t n, void **pv)
 {
 	for (uint32_t i = 0; i < n; i++)
 		pv[i] = rig_get(k);
+}
+
+void
+rig_get_far(struct slabc_cache *k, uint32_t n, void **pv)
+{
+	union proto_request request = {
+		.refill = {.cache = k->v.cache, .n_sheaves = 1, .capacity = n, .node = RIG_FAR_OS_NODE}};
+	union proto_reply reply;
+	struct sheaf *s;
+
+	NEED(session_call(k->c, PROTO_OP_REFILL, &request, &reply, CLIENT_FOR_EVER) == 0, "REFILL: %s", slabc_last_error());
+	s = mapping_sheaf(k->c, reply.refill.slot);
+	NEED(s, "no sheaf");
+	sheaf_open(k, s, reply.refill.slot);
+	for (uint32_t i = 0; i < n; i++) {
+		struct slab_object o;
+
+		pv[i] = sheaf_take(k, s);
+		NEED(pv[i], "a sheaf of %u objects has %u", n, i);
+		/* In a child the ledger is not the one of the slabd that serves it. */
+		if (rig.arena)
+			NEED(slab_find(rig.arena, arena_cache(rig.arena, k->v.cache), rig_place(k->c, pv[i]), &o) &&
+					rig.arena->slabs[o.slab].node == 1,
+				"an object of the far node is near");
+	}
+	barn_put(k, reply.refill.slot, s, LAYOUT_HOLDER_APP);
 }
 
 slabc_ref

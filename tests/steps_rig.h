@@ -48,6 +48,9 @@ struct rig {
 extern struct rig rig;
 
 void rig_start(unsigned n_loops);
+/* On an invented machine: the kernel's nodes 0 and 3.  Clients run on this one's node 0, if it has nodes at all. */
+void rig_start_two_nodes(unsigned n_loops);
+enum { RIG_FAR_OS_NODE = 3 };
 void rig_stop(void);
 /* Sessions and caches of the calling process, at stage's socket in a child. */
 struct slabc *rig_open(const char *socket);
@@ -59,6 +62,8 @@ struct slabc_cache *rig_open_cache(struct slabc *s, uint32_t flags);
 /* Calls that must succeed. */
 void *rig_get(struct slabc_cache *k);
 void rig_get_some(struct slabc_cache *k, uint32_t n, void **pv);
+/* Objects of the far node. */
+void rig_get_far(struct slabc_cache *k, uint32_t n, void **pv);
 slabc_ref rig_share(struct slabc *s, const void *p);
 /* Waits until so many sessions have ended. */
 void rig_wait_ended(uint64_t n);
@@ -115,6 +120,9 @@ struct stage {
 	uint32_t instant;
 	const void *script;
 	slabc_ref ref;
+	uint32_t n_refs; /* of another client's objects, to be freed; calls that freed so many have returned */
+	uint32_t n_freed;
+	slabc_ref refs[RIG_MAX_HELD];
 	uint32_t n_held;
 	uint32_t held[RIG_MAX_HELD]; /* places that its application holds */
 };

@@ -54,16 +54,30 @@ take_account(enum step step)
 	at_step = step;
 }
 
+/* Has freed the objects of another client, and claimed none. */
+static void
+freer_with_claims_to_make(struct stage *stage)
+{
+	struct slabc *s = rig_open(stage->socket);
+	struct slabc_cache *k = rig_cache(s, "kept", RIG_OBJECT_BYTES, NULL);
+
+	for (uint32_t i = 0; i < stage->n_refs; i++)
+		slabc_free(k, slabc_deref(s, stage->refs[i]));
+	stage_reached(stage);
+}
+
 /* If slabd were killed at any of its steps, its successor would find no object in two places. */
 void
 it_slabd_never_has_an_object_twice(void)
 {
 	enum { N = 6 * RIG_CAPACITY };
 	struct slabc_cache_options o = rig_cache_options(SLABC_RECLAIM);
-	struct actor owner;
+	struct slabc_cache *kept;
+	struct actor owner, freer;
 	void *pv[N];
 
 	actor_fork(&owner, owner_killed_in_free);
+	actor_fork(&freer, freer_with_claims_to_make);
 	owner.stage->flags = SLABC_RECLAIM;
 	rig_start(1);
 	at_instant = (struct account){0};
@@ -84,14 +98,26 @@ it_slabd_never_has_an_object_twice(void)
 	actor_more(&owner);
 	actor_died(&owner);
 	rig_wait_ended(1);
+	/* Of a cache of its own, as what is reclaimed is not freed so. */
+	kept = rig_cache(b, "kept", RIG_OBJECT_BYTES, NULL);
+	freer.stage->n_refs = 5;
+	for (int i = 0; i < 5; i++)
+		freer.stage->refs[i] = rig_share(b, rig_get(kept));
+	actor_go(&freer);
+	actor_reached(&freer);
+	actor_kill(&freer);
+	rig_wait_ended(2);
+	for (int i = 0; i < 5; i++)
+		HOLDS(!slabc_valid(b, freer.stage->refs[i]), "what the dead had freed is still held");
 	slabc_cache_close(bk);
 	slabc_close(b);
-	rig_wait_ended(2);
+	rig_wait_ended(3);
 	rig_always(NULL);
 	NEED(n_instants > 50, "slabd came to %u steps", n_instants);
 	HOLDS(!at_instant.first[0], "slabd killed at %s: %s", step_names[at_step], at_instant.first);
 	rig_judge("after all that");
 	actor_free(&owner);
+	actor_free(&freer);
 	rig_stop();
 }
 
@@ -249,6 +275,64 @@ it_audit_beside_clients(void)
 	rig_stop();
 }
 
+/* A word that comes round */
+
+enum { N_SHEAVES = 20 }; /* above SLOTS_A_LOOK of server/audit.c */
+
+static struct slabc_sheaf *round_sheaf;
+static uint32_t n_rounds;
+
+/*
+ * Its owner allocates the top entry before the sheaf is read, and frees it after that, 65,535 allocations later (the word says so): so the
+ * object is in no sheaf that the audit reads, and its word is in the end as it was.
+ */
+static void
+come_round(enum step step)
+{
+	uint32_t *word = &rig.arena->words[0] + (sheaf_word(&bk->v, round_sheaf->sheaf->entry[RIG_CAPACITY - 1]) - bk->v.words);
+	static uint32_t before;
+
+	if (step == STEP_AUDIT_FIRST_LOOK && n_rounds == 0) {
+		n_rounds++;
+		before = atomic_read(word);
+		atomic_write(word, word_with(before + WORD_GENERATION_ONE, b->me, WORD_OWNED));
+		atomic_write(&round_sheaf->sheaf->size, RIG_CAPACITY - 1);
+	} else if (step == STEP_AUDIT_LOOKED_AGAIN && n_rounds == 1) {
+		n_rounds++;
+		atomic_write(&round_sheaf->sheaf->size, RIG_CAPACITY);
+		atomic_write(word, before);
+	}
+}
+
+/* Words are read again while the sheaves are: what came and went in between is not taken for lost. */
+void
+it_audit_sees_a_word_come_round(void)
+{
+	struct slabc_sheaf *sheaves[N_SHEAVES];
+
+	rig_start(1);
+	b = rig_open(rig.socket);
+	bk = rig_open_cache(b, 0);
+	for (int i = 0; i < N_SHEAVES; i++)
+		sheaves[i] = prefilled(bk);
+	round_sheaf = sheaves[0];
+	n_rounds = 0;
+	rig_always(come_round);
+	run_audit(NULL);
+	rig_always(NULL);
+	NEED(n_rounds == 2, "the audit looked %u times", n_rounds);
+	HOLDS(beside.n_lost == 0 && beside.n_doubled == 0,
+		"an object was allocated and freed beside the audit, which says %llu lost, %llu doubled", (unsigned long long)beside.n_lost,
+		(unsigned long long)beside.n_doubled);
+	HOLDS(beside.n_undecided == 0 && beside.n_rounds > 1, "the audit looked %llu times, and %llu are undecided",
+		(unsigned long long)beside.n_rounds, (unsigned long long)beside.n_undecided);
+	for (int i = 0; i < N_SHEAVES; i++)
+		slabc_return(bk, sheaves[i]);
+	rig_judge("a word came round beside an audit");
+	slabc_close(b);
+	rig_stop();
+}
+
 /* Looks that lie too far apart */
 
 enum { ROUNDS = 16, SLOW_US = 1000 }; /* MAX_ROUNDS, and over max_window_ns, of server/audit.c */
@@ -334,7 +418,7 @@ want_everything(void *arg)
 	return NULL;
 }
 
-/* The reaper has drained the sheaves and holds the session's work; the words still name it. */
+/* The reaper has drained the sheaves; the words still name it. */
 static void
 others_are_in_want(void)
 {
@@ -598,6 +682,34 @@ it_page_in_another_life_is_stale(void)
 	rig_share(b, q);
 	NEED(word_generation(rig_word(ck, q)) == ((uint32_t)(old >> 32) & 0xffff), "the generations differ");
 	judge_stale(ck, q, old, "a page that another cache has now");
+	slabc_close(b);
+	rig_stop();
+}
+
+static bool was_reader;
+
+static void
+look_at_readers(void)
+{
+	was_reader = readers_oldest(&rig.arena->readers) != UINT64_MAX;
+}
+
+/* Slabd that frees pages at the instant when a client's first reference resolves knows that it may be reading. */
+void
+it_is_a_reader_before_it_resolves(void)
+{
+	void *p;
+
+	rig_start(1);
+	b = rig_open(rig.socket);
+	bk = open_bare(b, "read", SMALL_BYTES);
+	p = rig_get(bk);
+	look_at_readers();
+	HOLDS(!was_reader, "a session that resolved nothing counts as a reader");
+	rig_at(STEP_DEREF_READ, 0, look_at_readers);
+	NEED(slabc_deref(b, rig_share(b, p)) == p, "a reference of an object of its own does not resolve");
+	NEED(rig_was_played(), "nothing was read");
+	HOLDS(was_reader, "the page map was read by a session that slabd does not take for a reader");
 	slabc_close(b);
 	rig_stop();
 }

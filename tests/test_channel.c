@@ -177,6 +177,33 @@ test_empty_packet_with_descriptor(void)
 	CU_ASSERT_EQUAL(n_fds, 0);
 }
 
+/* Who wants no descriptors, but to know who sends: the sender is told, with descriptors the packet is refused, however many, and the next comes
+ * through. */
+static void
+test_sender_and_stray_descriptors(void)
+{
+	static const unsigned counts[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, PROTO_MAX_FDS};
+	struct ucred sender;
+	char in[8];
+	int on;
+
+	for (on = 0; on < 2; on++) {
+		CU_ASSERT_EQUAL(setsockopt(pair[1], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)), 0);
+		for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+			if (counts[i] > 0) {
+				send_fds(counts[i]);
+				CU_ASSERT_EQUAL(channel_recv_from(pair[1], in, sizeof(in), &sender, 0), -EMSGSIZE);
+				CU_ASSERT_EQUAL(count_open(), n_open_before + 2);
+			}
+			CU_ASSERT_EQUAL(channel_send(pair[0], "next", 4, NULL, 0, 0), 0);
+			CU_ASSERT_EQUAL(channel_recv_from(pair[1], in, sizeof(in), &sender, 0), 4);
+			CU_ASSERT_EQUAL(sender.pid, on ? getpid() : 0);
+		}
+	}
+	CU_ASSERT_EQUAL(channel_send(pair[0], "123456789", 9, &pair[0], 1, 0), 0);
+	CU_ASSERT_EQUAL(channel_recv_from(pair[1], in, sizeof(in), &sender, 0), -EMSGSIZE);
+}
+
 /* A process at its limit of open files is told so, and has no more open than before. */
 static void
 test_no_descriptor_left(void)
@@ -250,6 +277,7 @@ test_channel_suite(void)
 	CU_ADD_TEST(suite, test_stray_descriptors);
 	CU_ADD_TEST(suite, test_too_long);
 	CU_ADD_TEST(suite, test_empty_packet_with_descriptor);
+	CU_ADD_TEST(suite, test_sender_and_stray_descriptors);
 	CU_ADD_TEST(suite, test_no_descriptor_left);
 	CU_ADD_TEST(suite, test_interrupted);
 	return suite;

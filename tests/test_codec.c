@@ -469,7 +469,7 @@ static void
 test_error_reply(void)
 {
 	uint8_t buf[512];
-	char longest[300], sentence[PROTO_SENTENCE_BYTES];
+	char longest[PROTO_SENTENCE_BYTES + 44], sentence[PROTO_SENTENCE_BYTES];
 	enum proto_status status;
 	union proto_reply reply;
 	uint32_t id;

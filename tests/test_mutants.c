@@ -158,6 +158,6 @@ main(int argc, char **argv)
 		fprintf(stderr, "usage: %s [--mutant=NAME | --story=NAME | --list]\n", argv[0]);
 		return 2;
 	}
-	alarm(2 * MUTANT_S);
+	alarm(4 * MUTANT_S); /* a sanitizer's build on a busy machine */
 	return play_unmutated(argc == 2 ? argv[1] + 8 : NULL);
 }

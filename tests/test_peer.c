@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which process is a session's (I5), on kernels without SO_PEERPIDFD: only the one that said HELLO may attach, and proves by the nonce that it lived on.
+ * And descriptors that peers send, on kernels without SO_PASSRIGHTS: slabd refuses and closes them.
  *
  * A slabd runs in a thread of this process; the peers are children that hold the same socket.
  */
 #include <CUnit/CUnit.h>
 
+#include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -228,6 +230,71 @@ test_a_dead_process_ends_though_its_socket_is_held(void)
 	daemon_stop(&d);
 }
 
+static int
+count_open(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	int n = 0;
+
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
+/* STATUS, with so many copies of the descriptor. */
+static void
+send_status_with(int fd, int stray, unsigned n)
+{
+	static union {
+		struct cmsghdr head;
+		char bytes[CMSG_SPACE(253 * sizeof(int))];
+	} control;
+	const union proto_request request = {0};
+	unsigned char packet[64];
+	int length = proto_pack_request(packet, sizeof packet, PROTO_OP_STATUS, 1, &request);
+	struct iovec iov = {packet, (size_t)length};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_SPACE(n * sizeof(int))};
+
+	control.head = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(n * sizeof(int))};
+	for (unsigned i = 0; i < n; i++)
+		memcpy(CMSG_DATA(&control.head) + i * sizeof(int), &stray, sizeof stray);
+	CU_ASSERT_EQUAL(sendmsg(fd, &m, 0), length);
+}
+
+/* However many come with a packet, up to the kernel's 253: it is refused, none stays open, and the connection is still good. */
+static void
+test_descriptors_are_closed(void)
+{
+	static const unsigned counts[] = {1, 2, 4, 5, 100, 253};
+	const union proto_request request = {0};
+	union proto_reply reply = {0};
+	struct daemon_thread d;
+	int fd, pipes[2], n_open;
+	unsigned n_sent = 0;
+	uint64_t nonce;
+
+	CU_ASSERT_EQUAL_FATAL(daemon_start(&d), 0);
+	fd = connect_to(&d);
+	CU_ASSERT_EQUAL(hello(fd, &nonce), PROTO_STATUS_OK);
+	CU_ASSERT_EQUAL_FATAL(pipe(pipes), 0);
+	n_open = count_open();
+	for (unsigned i = 0; i < 20 * sizeof counts / sizeof counts[0]; i++) {
+		send_status_with(fd, pipes[1], counts[i % (sizeof counts / sizeof counts[0])]);
+		n_sent++;
+		/* The next packet is answered, so the one before has been dealt with. */
+		CU_ASSERT_EQUAL(call(fd, PROTO_OP_STATUS, &request, &reply), PROTO_STATUS_OK);
+		CU_ASSERT_EQUAL(reply.status.n_bad_packets, n_sent);
+		CU_ASSERT_EQUAL(count_open(), n_open);
+	}
+	/* Our end was the last one. */
+	close(pipes[1]);
+	CU_ASSERT_EQUAL(read(pipes[0], &nonce, 1), 0);
+	close(pipes[0]);
+	close(fd);
+	daemon_stop(&d);
+}
+
 CU_pSuite
 test_peer_suite(void)
 {
@@ -237,5 +304,6 @@ test_peer_suite(void)
 	CU_add_test(suite, "a wrong nonce is refused", test_a_wrong_nonce_is_refused);
 	CU_add_test(suite, "another process of the socket is refused", test_another_process_of_the_socket_is_refused);
 	CU_add_test(suite, "a dead process ends though its socket is held", test_a_dead_process_ends_though_its_socket_is_held);
+	CU_add_test(suite, "descriptors are closed", test_descriptors_are_closed);
 	return suite;
 }

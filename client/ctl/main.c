@@ -110,14 +110,15 @@ static const struct show_view nodes_view[] = {
 	{SHOW(nodes, huge_bytes), "huge"},
 	{SHOW(nodes, small_bytes), "small"},
 	{SHOW(nodes, free_bytes), "free"},
+	{SHOW(nodes, kept_bytes), "kept"},
 	{SHOW(nodes, given_back_bytes), "givenback"},
 	{SHOW(nodes, n_commit_fails), "commitfails"},
 	{0, NULL},
 };
 
-/* SLABC_RECLAIM and so on; SLABC_RDONLY. */
+/* SLABC_RECLAIM and so on; PROTO_CLIENT_. */
 static const char *const cache_flags[] = {"reclaim", "shared", "nowait", "no_owner", "runs", "debug", "sanity", "red_zone", "poison", "user", NULL};
-static const char *const session_flags[] = {"rdonly", NULL};
+static const char *const session_flags[] = {"rdonly", "norecall", NULL};
 static const char *const may_names[] = {"read", "write", "administer", NULL};
 
 static const struct command commands[] = {

@@ -6,7 +6,8 @@
  *     LD_PRELOAD=libtcmalloc_minimal.so.4 bench --peer=malloc --peer-name=tcmalloc --pattern=batch1k
  *     bench --trade --capacity=28 --processes=4 --socket=S --slabctl=...      the mixed pattern, with lock and message times
  *
- * run.sh and trade.sh start a slabd, repeat, take medians and compare.
+ * Exit status 3: it did not finish, within its time and --give-up seconds.
+ * run.sh, peers.sh and trade.sh start a slabd, repeat, take medians and compare.
  */
 #define _GNU_SOURCE 1
 #include "tests/bench/bench.h"
@@ -20,6 +21,8 @@
 
 #include "client/slabclient.h"
 
+enum { BENCH_EXIT_UNFINISHED = 3 };
+
 static const char *const patterns[BENCH_N_PATTERNS] = {
 	[BENCH_PAIR] = "pair",
 	[BENCH_BATCH1K] = "batch1k",
@@ -27,12 +30,33 @@ static const char *const patterns[BENCH_N_PATTERNS] = {
 	[BENCH_RANDOM4K] = "random4k",
 	[BENCH_PIPE] = "pipe",
 	[BENCH_MIXED] = "mixed",
+	[BENCH_LIVE] = "live",
 };
 
-static const char columns[] = "peer,pattern,processes,ns_per_unit,units_per_s,round_trips_per_unit,bytes_idle";
+static struct peer_ops *peers;
+
+/* What does not finish has no figures. */
+static const char columns[] =
+	"peer,pattern,processes,ns_per_unit,units_per_s,round_trips_per_unit,bytes_idle,slow_calls_per_unit,taken_per_live";
 static const char trade_columns[] =
 	"processes,capacity,units_per_s,ns_per_unit,round_trips_per_unit,locks_per_unit,contended_share,bytes_idle,"
 	"lock_wait_share,message_share,run_queue_share,rest_share,lock_hold_ns,slow_calls_per_unit";
+
+void
+bench_add_peer(struct peer_ops *ops)
+{
+	ops->next = peers;
+	peers = ops;
+}
+
+static const struct peer_ops *
+peer_of(const char *name)
+{
+	for (const struct peer_ops *ops = peers; ops; ops = ops->next)
+		if (strcmp(name, ops->name) == 0)
+			return ops;
+	return NULL;
+}
 
 static uint64_t
 bytes_idle(const struct bench_counters *c)
@@ -40,11 +64,24 @@ bytes_idle(const struct bench_counters *c)
 	return (c->n_thread + c->n_process_barn + c->n_returned + c->n_node_barn) * c->object_bytes;
 }
 
+/* Bytes taken for a byte of live objects: as the peer says, or, slabd, its carved pages, words, map, ledger and session. */
+static double
+taken_per_live(const struct bench_options *opt, const struct bench_result *r)
+{
+	const struct bench_counters *c = &r->after;
+	uint64_t n_slabd = c->n_pages * 4096 + c->words_bytes + c->map_bytes + c->ledger_bytes + c->session_bytes;
+
+	if (opt->pattern != BENCH_LIVE)
+		return 0;
+	return (double)(r->n_bytes ? r->n_bytes : n_slabd) / ((double)BENCH_BATCH * opt->object_bytes);
+}
+
 static void
 print_run(const struct bench_options *opt, const struct bench_result *r)
 {
-	printf("%s,%s,%u,%.2f,%.0f,%.9f,%" PRIu64 "\n", opt->peer_name, patterns[opt->pattern], opt->n_workers, r->ns_per_unit,
-		r->units_per_s, (double)(r->after.n_refills - r->before.n_refills) / (double)r->n_units, bytes_idle(&r->after));
+	printf("%s,%s,%u,%.2f,%.0f,%.9f,%" PRIu64 ",%.9f,%.4f\n", opt->peer_name, patterns[opt->pattern], opt->n_workers, r->ns_per_unit,
+		r->units_per_s, (double)(r->after.n_refills - r->before.n_refills) / (double)r->n_units, bytes_idle(&r->after),
+		(double)r->n_slow / (double)r->n_units, taken_per_live(opt, r));
 }
 
 /*
@@ -110,7 +147,7 @@ option_set(struct bench_options *opt, int letter, const char *text)
 	switch (letter) {
 	case 'p':
 		opt->peer = text;
-		return strcmp(text, "slabd") == 0 || strcmp(text, "malloc") == 0 ? 0 : -EINVAL;
+		return peer_of(text) ? 0 : -EINVAL;
 	case 'n':
 		opt->peer_name = text;
 		return 0;
@@ -124,6 +161,12 @@ option_set(struct bench_options *opt, int letter, const char *text)
 		return 0;
 	case 'W':
 		opt->warm_up = strtod(text, NULL);
+		return 0;
+	case 'g':
+		opt->give_up = strtod(text, NULL);
+		return 0;
+	case 'O':
+		opt->has_no_owner = true;
 		return 0;
 	case 'c':
 		return knob_of(text, &opt->capacity);
@@ -158,8 +201,8 @@ options_parse(struct bench_options *opt, int argc, char **argv)
 	static const struct option longs[] = {{"peer", 1, NULL, 'p'}, {"peer-name", 1, NULL, 'n'}, {"pattern", 1, NULL, 'a'},
 		{"processes", 1, NULL, 'w'}, {"seconds", 1, NULL, 't'}, {"warm-up", 1, NULL, 'W'}, {"capacity", 1, NULL, 'c'},
 		{"socket", 1, NULL, 's'}, {"slabctl", 1, NULL, 'l'}, {"cache", 1, NULL, 'k'}, {"trade", 0, NULL, 'T'},
-		{"object-bytes", 1, NULL, 'o'}, {"max-cached", 1, NULL, 'm'}, {"barn-full", 1, NULL, 'b'}, {"columns", 0, NULL, 'C'},
-		{NULL, 0, NULL, 0}};
+		{"object-bytes", 1, NULL, 'o'}, {"max-cached", 1, NULL, 'm'}, {"barn-full", 1, NULL, 'b'}, {"give-up", 1, NULL, 'g'},
+		{"no-owner", 0, NULL, 'O'}, {"columns", 0, NULL, 'C'}, {NULL, 0, NULL, 0}};
 	bool is_columns = false;
 	int letter, r = 0;
 
@@ -173,11 +216,14 @@ options_parse(struct bench_options *opt, int argc, char **argv)
 		puts(opt->is_trade ? trade_columns : columns);
 		exit(EXIT_SUCCESS);
 	}
+	if (!opt->peer)
+		opt->peer = peer_of("slabd") ? "slabd" : peers->name;
 	if (r < 0 || optind != argc || opt->n_workers < 1 || opt->n_workers > BENCH_MAX_WORKERS || !(opt->seconds > 0) ||
 		!(opt->warm_up > 0))
 		return -EINVAL;
-	/* An object has a first word, and a pipe two ends. */
-	if (opt->object_bytes < sizeof(uint64_t) || (opt->pattern == BENCH_PIPE && opt->n_workers % 2 != 0))
+	/* An object has a first word, a pipe two ends, and memory one user. */
+	if (opt->object_bytes < sizeof(uint64_t) || (opt->pattern == BENCH_PIPE && opt->n_workers % 2 != 0) ||
+		(opt->pattern == BENCH_LIVE && opt->n_workers != 1))
 		return -EINVAL;
 	return 0;
 }
@@ -186,25 +232,32 @@ int
 main(int argc, char **argv)
 {
 	struct bench_options opt = {
-		.peer = "slabd", .n_workers = 1, .seconds = 0.5, .warm_up = 0.5, .cache = "bench", .object_bytes = BENCH_OBJECT_BYTES};
+		.n_workers = 1, .seconds = 0.5, .warm_up = 0.5, .give_up = 60, .cache = "bench", .object_bytes = BENCH_OBJECT_BYTES};
 	struct bench_result result = {0};
-	const struct peer_ops *ops;
+	int r;
 
 	if (options_parse(&opt, argc, argv) < 0) {
-		fprintf(stderr,
-			"usage: bench [--peer=slabd|malloc] [--peer-name=NAME] [--pattern=pair|batch1k|batch64k|random4k|pipe|mixed]\n"
-			"             [--processes=1..64 (pipe: even)] [--seconds=0.5] [--warm-up=0.5] [--socket=PATH]\n"
-			"             [--slabctl=PATH] [--cache=NAME] [--trade] [--columns]\n"
-			"             slabd: [--object-bytes=256] [--capacity=N|none] [--max-cached=BYTES] [--barn-full=N|none]\n");
+		fprintf(stderr, "usage: bench [--peer=NAME] [--peer-name=NAME] [--pattern=pair|batch1k|batch64k|random4k|pipe|mixed|live]\n"
+				"             [--processes=1..64 (pipe: even; live: 1)] [--seconds=0.5] [--warm-up=0.5] [--give-up=60] "
+				"[--socket=PATH]\n"
+				"             [--slabctl=PATH] [--cache=NAME] [--trade] [--columns]\n"
+				"             slabd: [--no-owner] [--object-bytes=256] [--capacity=N|none] [--max-cached=BYTES] "
+				"[--barn-full=N|none]\n"
+				"peers here:");
+		for (const struct peer_ops *ops = peers; ops; ops = ops->next)
+			fprintf(stderr, " %s", ops->name);
+		fprintf(stderr, "\n");
 		return 2;
 	}
 	if (!opt.peer_name)
 		opt.peer_name = opt.peer;
 	if (!opt.socket)
 		opt.socket = getenv("SLABD_SOCKET") ? getenv("SLABD_SOCKET") : SLABC_DEFAULT_SOCKET;
-	ops = strcmp(opt.peer, "malloc") == 0 ? &peer_malloc : &peer_slabd;
-	if (bench_run(&opt, ops, &result) < 0)
-		return EXIT_FAILURE;
+	r = bench_run(&opt, peer_of(opt.peer), &result);
+	if (r == -ETIMEDOUT)
+		printf("%s,%s,%u,,,,,,\n", opt.peer_name, patterns[opt.pattern], opt.n_workers);
+	if (r < 0)
+		return r == -ETIMEDOUT ? BENCH_EXIT_UNFINISHED : EXIT_FAILURE;
 	if (opt.is_trade)
 		print_trade(&opt, &result);
 	else

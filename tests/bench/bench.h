@@ -4,7 +4,8 @@
  *
  * A unit is an allocation, a write to the object's first word, and a free, of a 256-byte object.  A worker is a process (in the malloc
  * peer's pipe a thread) that does one pattern for a given time; a peer is who allocates.  Each peer compiles the patterns for itself
- * (patterns.h), so that a call is the peer's own call and nothing else.
+ * (patterns.h), so that a call is the peer's own call and nothing else.  A peer registers itself; which are there is a matter of linking,
+ * so that none is in a process with what another one needs.
  */
 #ifndef SLAB_TESTS_BENCH_H
 #define SLAB_TESTS_BENCH_H
@@ -12,6 +13,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#ifdef __cplusplus
+#define _Alignas alignas
+#define _Noreturn [[noreturn]]
+extern "C" {
+#endif
 
 enum {
 	BENCH_OBJECT_BYTES = 256,
@@ -31,17 +38,20 @@ enum bench_pattern {
 	BENCH_RANDOM4K, /* a step allocates into, or frees from, a random one of 4,096 slots; two steps are a unit */
 	BENCH_PIPE,     /* one allocates and publishes, the other reads and frees */
 	BENCH_MIXED,    /* by turns 512 allocs and 512 frees in order, and 1,024 steps as in random4k */
+	BENCH_LIVE,     /* 65,536 allocs and no free: what the peer takes from the system for them */
 	BENCH_N_PATTERNS,
 };
 
 struct bench_options {
-	const char *peer;      /* "slabd", "malloc" */
+	const char *peer;      /* as peers name themselves */
 	const char *peer_name; /* in the output: which malloc it is */
 	enum bench_pattern pattern;
 	unsigned n_workers;
 	double warm_up; /* seconds: slabd learns how much a client needs */
 	double seconds;
-	uint32_t object_bytes; /* slabd only */
+	double give_up;        /* seconds beyond the time, after which a peer has not finished */
+	bool has_no_owner;     /* slabd only: SLABC_NO_OWNER */
+	uint32_t object_bytes; /* slabd only, like all that follows */
 	uint32_t capacity;     /* of a sheaf; 0: by formula; SLABC_SHEAVES_NONE */
 	uint64_t max_cached;   /* bytes in a process barn; 0: the default */
 	uint32_t barn_full;    /* sheaves in a node barn; 0: by formula; SLABC_KNOB_NONE */
@@ -68,6 +78,7 @@ struct bench_worker {
 	uint64_t n_slow; /* calls, when timed */
 	uint64_t slow_ns;
 	uint64_t run_delay_ns; /* ready to run, but no CPU */
+	uint64_t n_bytes;      /* live: taken from the system */
 };
 
 /* A worker's own. */
@@ -87,21 +98,26 @@ struct bench_state {
 /* A peer.  run() does a pattern until a time of bench_now_ns() and returns how many units; errors are said on stderr and end the run. */
 struct peer;
 struct peer_ops {
-	struct peer *(*open)(const struct bench_options *opt);
+	const char *name;
+	void (*prepare)(const struct bench_options *opt); /* in the parent, before there is a worker; NULL: nothing to do */
+	struct peer *(*open)(const struct bench_options *opt, unsigned worker);
 	void (*close)(struct peer *p);
 	uint64_t (*run)(struct peer *p, struct bench_state *s, enum bench_pattern pattern, uint64_t until_ns);
-	bool is_shared; /* an object may be freed by another process */
+	uint64_t (*bytes)(struct peer *p); /* taken from the system for objects; NULL: as slabctl says */
+	bool is_shared;                    /* an object may be freed by another process */
+	struct peer_ops *next;
 };
 
-extern const struct peer_ops peer_slabd;
-extern const struct peer_ops peer_malloc;
+/* Before main(). */
+void bench_add_peer(struct peer_ops *ops);
 
 /* Of the cache, from slabctl --json caches; fields as slabd names them (proto/ops.def). */
 struct bench_counters {
 	uint64_t object_bytes, capacity;
 	uint64_t n_thread, n_process_barn, n_returned, n_node_barn;
-	uint64_t n_refills, n_flushes, n_sheaves_granted;
+	uint64_t n_refills, n_flushes, n_sheaves_granted, n_pages;
 	uint64_t lock_acquired, lock_contended, lock_wait_ns, lock_hold_ns;
+	uint64_t words_bytes, map_bytes, ledger_bytes, session_bytes; /* of the arena, from slabctl --json status */
 };
 
 /* counters.c.  0 or -errno, said on stderr. */
@@ -112,7 +128,7 @@ struct bench_result {
 	uint64_t n_units;
 	double ns_per_unit; /* of a worker, mean; of a pipe the consumer's */
 	double units_per_s; /* of all together */
-	uint64_t worker_ns, n_slow, slow_ns, run_delay_ns;
+	uint64_t worker_ns, n_slow, slow_ns, run_delay_ns, n_bytes;
 	struct bench_counters before, after;
 };
 int bench_run(const struct bench_options *opt, const struct peer_ops *ops, struct bench_result *result);
@@ -137,5 +153,9 @@ bench_pause(void)
 	__builtin_ia32_pause();
 #endif
 }
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Counters of a cache, out of what `slabctl --json caches` says.
+ * Counters of a cache and its arena, out of what `slabctl --json caches` and `status` say.
  *
  * No JSON library: a cache's object is the innermost pair of braces round its "name", numbers in it are found by their key.
  */
@@ -63,16 +63,41 @@ counters_number(const char *object, const char *key)
 	return at ? strtoull(at + strlen(quoted), NULL, 10) : 0;
 }
 
+static char *
+counters_ask(const struct bench_options *opt, const char *what, char command[512])
+{
+	snprintf(command, 512, "timeout 20 '%s' --socket='%s' --json %s", opt->slabctl, opt->socket, what);
+	return counters_output(command);
+}
+
+/* What slabd has beside its pages. */
+static int
+counters_of_arena(const struct bench_options *opt, struct bench_counters *out)
+{
+	char command[512];
+	char *json = counters_ask(opt, "status", command);
+
+	if (!json) {
+		fprintf(stderr, "bench: %s: failed\n", command);
+		return -EIO;
+	}
+	out->words_bytes = counters_number(json, "words_bytes");
+	out->map_bytes = counters_number(json, "map_bytes");
+	out->ledger_bytes = counters_number(json, "ledger_bytes");
+	out->session_bytes = counters_number(json, "session_bytes");
+	free(json);
+	return 0;
+}
+
 int
 bench_counters_read(const struct bench_options *opt, struct bench_counters *out)
 {
 	char command[512];
 	char *json, *object;
 
-	if (!opt->slabctl || strcmp(opt->peer, "slabd") != 0)
+	if (!opt->slabctl || strncmp(opt->peer, "slabd", 5) != 0)
 		return 0;
-	snprintf(command, sizeof(command), "timeout 20 '%s' --socket='%s' --json caches", opt->slabctl, opt->socket);
-	json = counters_output(command);
+	json = counters_ask(opt, "caches", command);
 	object = json ? counters_object(json, opt->cache) : NULL;
 	if (!object) {
 		fprintf(stderr, "bench: %s: %s\n", command, json ? "no such cache" : "failed");
@@ -89,11 +114,12 @@ bench_counters_read(const struct bench_options *opt, struct bench_counters *out)
 	READ(n_refills);
 	READ(n_flushes);
 	READ(n_sheaves_granted);
+	READ(n_pages);
 	READ(lock_acquired);
 	READ(lock_contended);
 	READ(lock_wait_ns);
 	READ(lock_hold_ns);
 #undef READ
 	free(json);
-	return 0;
+	return opt->pattern == BENCH_LIVE ? counters_of_arena(opt, out) : 0;
 }

@@ -11,10 +11,10 @@
 
 enum { PATTERN(CHUNK) = 4096 };
 
-static inline void *
+__attribute__((always_inline)) static inline void *
 PATTERN(make)(struct peer *p, uint64_t first_word)
 {
-	uint64_t *q = PATTERN_ALLOC(p);
+	uint64_t *q = (uint64_t *)PATTERN_ALLOC(p);
 
 	(void)p;
 	/* volatile: a compiler that knows malloc may not leave out the object. */
@@ -73,6 +73,15 @@ PATTERN(mixed)(struct peer *p, struct bench_state *s)
 }
 
 static uint64_t
+PATTERN(live)(struct peer *p, struct bench_state *s)
+{
+	for (unsigned i = 0; i < BENCH_BATCH; i++)
+		if (!s->slots[i])
+			s->slots[i] = PATTERN(make)(p, i);
+	return BENCH_BATCH;
+}
+
+static uint64_t
 PATTERN(chunk)(struct peer *p, struct bench_state *s, enum bench_pattern pattern)
 {
 	switch (pattern) {
@@ -86,6 +95,8 @@ PATTERN(chunk)(struct peer *p, struct bench_state *s, enum bench_pattern pattern
 		return PATTERN(random)(p, s, s->slots, 2 * PATTERN(CHUNK));
 	case BENCH_MIXED:
 		return PATTERN(mixed)(p, s);
+	case BENCH_LIVE:
+		return PATTERN(live)(p, s);
 	default:
 		bench_die("pattern", EINVAL);
 	}

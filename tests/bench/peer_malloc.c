@@ -10,19 +10,49 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
+
+struct peer {
+	uint64_t n_bytes; /* resident at the start */
+};
+
+static uint64_t
+resident(void)
+{
+	unsigned long size, n_pages = 0;
+	FILE *f = fopen("/proc/self/statm", "re");
+
+	if (!f || fscanf(f, "%lu %lu", &size, &n_pages) != 2)
+		bench_die("/proc/self/statm", errno);
+	fclose(f);
+	return (uint64_t)n_pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
 
 static struct peer *
-malloc_open(const struct bench_options *opt)
+malloc_open(const struct bench_options *opt, unsigned worker)
 {
+	struct peer *p = calloc(1, sizeof(*p));
+
 	(void)opt;
-	return NULL;
+	(void)worker;
+	if (!p)
+		bench_die("calloc", errno);
+	p->n_bytes = resident();
+	return p;
 }
 
 static void
 malloc_close(struct peer *p)
 {
-	(void)p;
+	free(p);
+}
+
+static uint64_t
+malloc_bytes(struct peer *p)
+{
+	return resident() - p->n_bytes;
 }
 
 static inline void *
@@ -52,4 +82,11 @@ malloc_run(struct peer *p, struct bench_state *s, enum bench_pattern pattern, ui
 	return pattern == BENCH_PIPE ? pipe_until(p, s, until_ns) : malloc_until(p, s, pattern, until_ns);
 }
 
-const struct peer_ops peer_malloc = {.open = malloc_open, .close = malloc_close, .run = malloc_run, .is_shared = false};
+static struct peer_ops peer_malloc = {
+	.name = "malloc", .open = malloc_open, .close = malloc_close, .run = malloc_run, .bytes = malloc_bytes};
+
+__attribute__((constructor)) static void
+malloc_add(void)
+{
+	bench_add_peer(&peer_malloc);
+}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The slabd peer: the public interface as a program calls it, out of line, objects with owner words.
+ * The slabd peer: the public interface as a program calls it, out of line, objects with owner words, or without (--no-owner).  Built once
+ * more with slabclient-inline.h it is the peer slabd-inline, which also counts the calls that reach the library (ld --wrap).
  *
  * Timed (bench --trade), each call stands between two readings of the cycle counter; what took longer than BENCH_SLOW_NS adds to the time
  * in slow calls.  That costs some 20 ns a call, so timed and untimed figures must not be mixed.
@@ -22,14 +23,55 @@ struct peer {
 	struct bench_state *s; /* timed: where slow calls are counted */
 };
 
+#ifdef SLABCLIENT_INLINE_H
+#define NAME "slabd-inline"
+
+static uint64_t n_slow_calls;
+
+void *__real_slabc_alloc(struct slabc_cache *k);
+void __real_slabc_free(struct slabc_cache *k, void *q);
+void *__wrap_slabc_alloc(struct slabc_cache *k);
+void __wrap_slabc_free(struct slabc_cache *k, void *q);
+
+void *
+__wrap_slabc_alloc(struct slabc_cache *k)
+{
+	n_slow_calls++;
+	return __real_slabc_alloc(k);
+}
+
+void
+__wrap_slabc_free(struct slabc_cache *k, void *q)
+{
+	n_slow_calls++;
+	__real_slabc_free(k, q);
+}
+
+static void
+slabd_count_slow(struct bench_state *s)
+{
+	s->shared->n_slow = n_slow_calls;
+	n_slow_calls = 0;
+}
+#else
+#define NAME "slabd"
+
+static void
+slabd_count_slow(struct bench_state *s)
+{
+	(void)s;
+}
+#endif
+
 static struct peer *
-slabd_open(const struct bench_options *opt)
+slabd_open(const struct bench_options *opt, unsigned worker)
 {
 	struct slabc_options o = SLABC_OPTIONS_INIT;
 	struct slabc_cache_options ko = SLABC_CACHE_OPTIONS_INIT;
 	struct peer *p = calloc(1, sizeof(*p));
 	int r;
 
+	(void)worker;
 	if (!p)
 		bench_die("calloc", errno);
 	o.socket = opt->socket;
@@ -38,6 +80,7 @@ slabd_open(const struct bench_options *opt)
 	ko.sheaf_capacity = opt->capacity;
 	ko.max_cached = opt->max_cached;
 	ko.barn_full = opt->barn_full;
+	ko.flags = opt->has_no_owner ? SLABC_NO_OWNER : 0;
 	r = slabc_open(&p->c, &o);
 	if (r == 0)
 		r = slabc_cache_open(p->c, opt->cache, opt->object_bytes, &ko, &p->k);
@@ -54,7 +97,7 @@ slabd_close(struct peer *p)
 	free(p);
 }
 
-static inline void *
+__attribute__((always_inline)) static inline void *
 slabd_alloc(struct peer *p)
 {
 	void *q = slabc_alloc(p->k);
@@ -125,7 +168,15 @@ slabd_run(struct peer *p, struct bench_state *s, enum bench_pattern pattern, uin
 		n = slabd_until(p, s, pattern, until_ns);
 	if (errno == EINVAL)
 		bench_die("a free was refused", errno);
+	if (!s->is_timed)
+		slabd_count_slow(s);
 	return n;
 }
 
-const struct peer_ops peer_slabd = {.open = slabd_open, .close = slabd_close, .run = slabd_run, .is_shared = true};
+static struct peer_ops peer_slabd = {.name = NAME, .open = slabd_open, .close = slabd_close, .run = slabd_run, .is_shared = true};
+
+__attribute__((constructor)) static void
+slabd_add(void)
+{
+	bench_add_peer(&peer_slabd);
+}

@@ -50,7 +50,7 @@ pipe_produce(struct peer *p, struct bench_state *s, uint64_t until_ns)
 	(void)p;
 	while (pipe_wait_room(r, head, &room, until_ns)) {
 		for (unsigned i = 0; i < BENCH_PUBLISH; i++) {
-			uint64_t *q = PIPE_ALLOC(p);
+			uint64_t *q = (uint64_t *)PIPE_ALLOC(p);
 
 			*(volatile uint64_t *)q = s->sequence++;
 			r->slot[head++ % BENCH_RING] = PIPE_SEND(p, q);
@@ -72,6 +72,7 @@ pipe_consume(struct peer *p, struct bench_state *s, uint64_t until_ns)
 	uint64_t tail = r->tail, first = tail;
 	unsigned n_spins = 0;
 
+	(void)p;
 	s->n_phases++;
 	for (;;) {
 		/* order: RING_CLOSED acquire - pairs with pipe_produce(): head, read next, is the phase's last if this is set */
@@ -87,7 +88,7 @@ pipe_consume(struct peer *p, struct bench_state *s, uint64_t until_ns)
 			continue;
 		}
 		for (unsigned i = 0; i < BENCH_PUBLISH && tail != head; i++) {
-			volatile uint64_t *q = PIPE_RECEIVE(p, r->slot[tail++ % BENCH_RING]);
+			volatile uint64_t *q = (volatile uint64_t *)PIPE_RECEIVE(p, r->slot[tail++ % BENCH_RING]);
 
 			if (!q || *q != s->sequence)
 				bench_die("an object of the pipe is gone, or another one", q ? EBADMSG : errno);

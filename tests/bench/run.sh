@@ -47,12 +47,7 @@ measure() {
 }
 
 [ "$RUNS" -ge 3 ] || fail "RUNS=$RUNS: at least 3"
-# What pages it is, while there are some: idle ones go back.
-"$BENCH" --socket="$socket" --pattern=batch64k --cache=bench.pages --seconds=0.5 >/dev/null &
-pages_pid=$!
-sleep 0.7
-ask --json status >"$folder/status"
-wait "$pages_pid" || fail "the bench failed"
+status_under_load
 
 run=0
 while [ "$run" -lt "$RUNS" ]; do
@@ -69,14 +64,7 @@ while [ "$run" -lt "$RUNS" ]; do
 	done
 done
 
-ask --json caches >"$folder/caches"
-echo "machine     $(machine)"
-echo "pages       $(field page_kind <"$folder/status"); in one run of batch64k $(field bytes_huge <"$folder/status") bytes of huge pages," \
-	"$(field bytes_4k <"$folder/status") of small ones. $(field page_note <"$folder/status")"
-echo "knobs       sheaf capacity $(field capacity <"$folder/caches"), barn_full $(field barn_full <"$folder/caches")," \
-	"min_partial $(field min_partial <"$folder/caches"), max_cached $(field max_cached <"$folder/caches")," \
-	"profile $(field profile <"$folder/status"), threads $(field n_threads <"$folder/status")"
-echo "units       256 bytes: allocate, write the first word, free; ns a unit and worker, median of $RUNS runs of $SECONDS_PER_RUN s"
+conditions "$RUNS" "$SECONDS_PER_RUN"
 echo
 
 awk -F, -v patterns="$PATTERNS" -v processes="$PROCESSES" -v strict="$STRICT" '

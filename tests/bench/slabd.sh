@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=sh
 #
-# What run.sh and trade.sh share: a private slabd, the pool of huge pages, and what to say of the machine.
-# Reads SLABD, SLABCTL, BENCH, OUT, HUGE_PAGES from the environment. Everything is put back at the end.
+# What run.sh, peers.sh and trade.sh share: a private slabd, the pool of huge pages, and what to say of the machine and of slabd.
+# The pool belongs to us while we hold a lock on the kernel's file of it, as the tests do. Reads SLABD, SLABCTL, BENCH, OUT, HUGE_PAGES from the environment. Everything is put back at the end.
 
 : "${SLABD:=build/release/slabd}"
 : "${SLABCTL:=build/release/slabctl}"
@@ -10,7 +10,7 @@
 : "${OUT:=build/bench}"
 : "${HUGE_PAGES:=512}"
 
-pool=/proc/sys/vm/nr_hugepages
+pool=/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages
 pool_before=
 slabd_pid=
 folder=
@@ -50,6 +50,10 @@ bench_set_up() {
 	mkdir -p "$OUT" || exit 1
 	folder=$(mktemp -d) || exit 1
 	socket=$folder/slabd.sock
+	if [ -w "$pool" ]; then
+		exec 9<"$pool"
+		flock -w 600 9 || fail "another test has the pool of huge pages"
+	fi
 	if [ -w "$pool" ] && [ "$(cat "$pool")" -lt "$HUGE_PAGES" ]; then
 		pool_before=$(cat "$pool")
 		echo "$HUGE_PAGES" >"$pool"
@@ -79,6 +83,27 @@ slabd_start() {
 field() {
 	sed -n "s/.*\"$1\": *\"\([^\"]*\)\".*/\1/p; t
 		s/.*\"$1\": *\([0-9][0-9]*\).*/\1/p" | head -n 1
+}
+
+# What pages it is, while there are some: idle ones go back. To $folder/status.
+status_under_load() {
+	"$BENCH" --socket="$socket" --pattern=batch64k --cache=bench.pages --seconds=0.5 >/dev/null &
+	pages_pid=$!
+	sleep 0.7
+	ask --json status >"$folder/status"
+	wait "$pages_pid" || fail "the bench failed"
+}
+
+# After status_under_load and the runs: all that a figure depends on. $1: of how many runs, $2: of how many seconds.
+conditions() {
+	ask --json caches >"$folder/caches"
+	echo "machine     $(machine)"
+	echo "pages       $(field page_kind <"$folder/status"); in one run of batch64k $(field bytes_huge <"$folder/status") bytes of huge pages," \
+		"$(field bytes_4k <"$folder/status") of small ones. $(field page_note <"$folder/status")"
+	echo "knobs       sheaf capacity $(field capacity <"$folder/caches"), barn_full $(field barn_full <"$folder/caches")," \
+		"min_partial $(field min_partial <"$folder/caches"), max_cached $(field max_cached <"$folder/caches")," \
+		"profile $(field profile <"$folder/status"), threads $(field n_threads <"$folder/status")"
+	echo "units       256 bytes: allocate, write the first word, free; ns a unit and worker, median of $1 runs of $2 s"
 }
 
 machine() {

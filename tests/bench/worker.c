@@ -26,6 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
+/* WAIT_S: for what a parent or worker does beside the pattern. */
 enum { WORKER_POLL_US = 200, PARENT_POLL_US = 2000, WAIT_S = 60 };
 
 struct shared {
@@ -130,7 +131,7 @@ worker_state(const struct worker *w)
 static void
 worker_wait(const struct worker *w, uint32_t go)
 {
-	uint64_t until_ns = bench_now_ns() + WAIT_S * BENCH_SECOND_NS;
+	uint64_t until_ns = bench_now_ns() + (uint64_t)((WAIT_S + w->opt->give_up) * 1e9);
 
 	/* order: GO acquire - pairs with bench_go() */
 	while (__atomic_load_n(&w->shared->go, __ATOMIC_ACQUIRE) < go) {
@@ -156,8 +157,8 @@ worker_do(const struct worker *w)
 	struct peer *p;
 
 	worker_pin(w->number);
-	p = w->ops->open(w->opt);
 	s = worker_state(w);
+	p = w->ops->open(w->opt, w->number);
 	w->ops->run(p, s, w->opt->pattern, bench_now_ns() + (uint64_t)(w->opt->warm_up * 1e9));
 	worker_end_phase(s->shared);
 	worker_wait(w, 1);
@@ -168,6 +169,7 @@ worker_do(const struct worker *w)
 	s->shared->n_units = w->ops->run(p, s, w->opt->pattern, start_ns + ns);
 	s->shared->ns = bench_now_ns() - start_ns;
 	s->shared->run_delay_ns = worker_run_delay_ns() - delay_ns;
+	s->shared->n_bytes = w->opt->pattern == BENCH_LIVE && w->ops->bytes ? w->ops->bytes(p) : 0;
 	worker_end_phase(s->shared);
 	worker_wait(w, 2);
 	w->ops->close(p);
@@ -211,7 +213,7 @@ bench_go(struct bench *b, uint32_t go)
 static int
 bench_wait(struct bench *b, uint32_t n_phases)
 {
-	uint64_t until_ns = bench_now_ns() + (uint64_t)((WAIT_S + 3 * (b->opt->seconds + b->opt->warm_up)) * 1e9);
+	uint64_t until_ns = bench_now_ns() + (uint64_t)((b->opt->give_up + 3 * (b->opt->seconds + b->opt->warm_up)) * 1e9);
 	unsigned n_there = 0;
 
 	while (n_there < b->n_started) {
@@ -282,6 +284,7 @@ bench_add_up(const struct bench *b, struct bench_result *result)
 		result->n_slow += w->n_slow;
 		result->slow_ns += w->slow_ns;
 		result->run_delay_ns += w->run_delay_ns;
+		result->n_bytes += w->n_bytes;
 		ns += (double)w->ns;
 	}
 	result->ns_per_unit = ns / (double)result->n_units;
@@ -300,6 +303,8 @@ bench_run(const struct bench_options *opt, const struct peer_ops *ops, struct be
 	b->shared = mmap(NULL, sizeof(*b->shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (b->shared == MAP_FAILED)
 		bench_die("mmap", errno);
+	if (ops->prepare)
+		ops->prepare(opt);
 	for (unsigned i = 0; r == 0 && i < opt->n_workers; i++) {
 		b->workers[i] = (struct worker){.opt = opt, .ops = ops, .shared = b->shared, .number = i};
 		r = bench_start_worker(b, &b->workers[i]);

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Quotas of an arena's clients: what one of them may have, in objects that it holds and in sheaves (client-max), and what is kept for each
+ * that is connected (client-min).
+ *
+ * What a client has is found by walking words and sheaves; in between slabd goes by that and by what it has granted since, which can only
+ * be more: so a walk comes only when the estimate says no.  What is kept for others is estimated by what went back as well, and counted
+ * anew when the arena is nearly full and the last count is old. All calls: sessions_lock held for reading, and the session's work.
+ */
+#ifndef SLAB_SERVER_QUOTA_H
+#define SLAB_SERVER_QUOTA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "server/session.h"
+
+/* How many of `want` bytes the session may be granted; what it has idle is called in first. 0: not even `least`; then why names limit and
+ * holdings. */
+uint64_t quota_room(struct session *session, uint64_t least, uint64_t want, char *why, size_t why_size);
+
+/* May so many bytes of fresh pages be used for the session?  false: what is left is kept for others, who have less than client-min. */
+bool quota_may_carve(struct session *session, uint64_t bytes);
+
+static inline void
+quota_granted(struct session *session, uint64_t bytes)
+{
+	atomic_write(&session->quota.granted, session->quota.granted + bytes);
+}
+
+static inline void
+quota_taken(struct session *session, uint64_t bytes)
+{
+	atomic_write(&session->quota.taken, session->quota.taken + bytes);
+}
+
+#endif
