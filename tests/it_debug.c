@@ -620,6 +620,45 @@ it_hostile_metadata(void)
 	CHECK(harness_status(h).n_caches == 1);
 }
 
+static void
+keep_idle(struct peer *me, void *arg)
+{
+	struct slabc_cache *k = open_debug(harness_open(arg, "keeper"), "d", BIG, 0, 0);
+	void *pv[100];
+	size_t n = 0;
+
+	while (n < 100 && (pv[n] = make_object(k)) != NULL)
+		n++;
+	CHECK(n > 50 && n < 100 && errno == ENOMEM);
+	slabc_free_bulk(k, n, pv);
+	peer_tell(me, 'i');
+	peer_await(me, 'e');
+}
+
+/* What lies idle in the sheaves of a sleeping thread is called in as of any other cache; and its poison is looked at by who gets it. */
+static void
+it_idle_objects_are_called_in(void)
+{
+	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k --arena-size=2M");
+	pid_t keeper = harness_spawn(h, keep_idle, h);
+	struct slabc_cache *k;
+	struct slabc *c;
+	int n = 0;
+
+	peer_await(harness_peer(h, keeper), 'i');
+	c = harness_open(h, "next");
+	k = open_debug(c, "d", BIG, 0, 0);
+	while (n < 100 && make_object(k) != NULL)
+		n++;
+	/* All of them, but for what is in slabd's hands at that moment. */
+	CHECK(n > 50 && (uint64_t)n == harness_cache(h, "d").n_objects);
+	CHECK(harness_log_count(h, "bytes written") == 0);
+	peer_tell(harness_peer(h, keeper), 'e');
+	harness_join(h, keeper);
+	slabc_close(c);
+	CHECK(harness_audit(h).n_lost == 0 && harness_audit(h).n_doubled == 0);
+}
+
 enum { N_SIGNALS = 3000 };
 
 static struct slabc_cache *handler_cache;
@@ -811,6 +850,7 @@ it_debug_suite(void)
 	CU_ADD_TEST(suite, it_all_calls);
 	CU_ADD_TEST(suite, it_killed_at_any_instant);
 	CU_ADD_TEST(suite, it_hostile_metadata);
+	CU_ADD_TEST(suite, it_idle_objects_are_called_in);
 	CU_ADD_TEST(suite, it_signal_handlers);
 	CU_ADD_TEST(suite, it_leaks_names_the_top_holder);
 	CU_ADD_TEST(suite, it_exhaustion_names_the_top_holder);
