@@ -277,18 +277,27 @@ static enum proto_status
 request_fault(struct request *q)
 {
 	static const char *const kinds[] = {"an unknown fault", "an object freed twice", "a free of what is no object of the cache",
-		"a free inside an object", "a free of another client's object"};
+		"a free inside an object", "a free of another client's object", "bytes written behind an object", "bytes written before an object",
+		"bytes written into a free object"};
+	const unsigned first_written = 5;
 	const struct proto_fault_request *in = &q->in->fault;
 	const struct cache *cache;
-	char what[160];
+	char what[896];
+	int n;
 
 	if (!q->conn->session)
 		REFUSE(q, PROTO_STATUS_STATE, "attach to an arena first");
 	pthread_rwlock_rdlock(&q->arena->sessions_lock);
 	cache = arena_cache(q->arena, in->cache);
-	snprintf(what, sizeof what, "%s, cache '%s', at byte %llu of the arena; %llu of the kind", kinds[in->kind < 5 ? in->kind : 0],
-		cache ? cache->name : "?", (unsigned long long)in->place, (unsigned long long)in->n);
+	n = snprintf(what, sizeof what, "%s, cache '%s', at byte %llu of the arena; %llu of the kind",
+		kinds[in->kind < sizeof kinds / sizeof kinds[0] ? in->kind : 0], cache ? cache->name : "?", (unsigned long long)in->place,
+		(unsigned long long)in->n);
+	if (in->thread)
+		snprintf(what + n, sizeof what - (size_t)n, "; thread %u%s%s", in->thread, *in->details ? "; " : "", in->details);
 	pthread_rwlock_unlock(&q->arena->sessions_lock);
+	/* Bad frees the client counts where slabd sees it. */
+	if (in->kind >= first_written && in->kind < sizeof kinds / sizeof kinds[0])
+		atomic_add(&q->conn->session->n_faults, 1);
 	session_report(q->conn->session, what);
 	return PROTO_STATUS_OK;
 }

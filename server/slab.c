@@ -41,7 +41,7 @@ map_slab(struct arena *arena, const struct cache *cache, uint32_t number)
 
 	for (uint32_t i = 0; i < slab_pages(slab); i++) {
 		struct layout_page *page = &arena->page_map[slab->first_page + i];
-		uint64_t in_slab = !is_run ? (uint64_t)i * LAYOUT_PAGE_BYTES * cache->recip : i ? slab->n_pages : 0;
+		uint64_t in_slab = !is_run ? ((uint64_t)i * LAYOUT_PAGE_BYTES - cache->head) * cache->recip : i ? slab->n_pages : 0;
 
 		atomic_write(&page->prod, in_slab + ((uint64_t)slab->first_word << 32));
 		atomic_write(&page->slab, number);
@@ -58,7 +58,7 @@ map_slab(struct arena *arena, const struct cache *cache, uint32_t number)
 static uint32_t
 n_words_of(const struct cache *cache, unsigned order)
 {
-	return order == SLAB_RUN ? 1 : ((LAYOUT_PAGE_BYTES << order) + cache->object_bytes - 1) / cache->object_bytes;
+	return order == SLAB_RUN ? 1 : ((LAYOUT_PAGE_BYTES << order) - cache->head + cache->object_bytes - 1) / cache->object_bytes;
 }
 
 /*
@@ -124,7 +124,7 @@ slab_new(struct arena *arena, struct cache *cache, unsigned node, uint32_t *slab
 	}
 	if (r < 0)
 		return r;
-	n_objects = order == cache->order ? cache->n_slab_objects : (LAYOUT_PAGE_BYTES << order) / cache->object_bytes;
+	n_objects = order == cache->order ? cache->n_slab_objects : cache_objects(cache, order);
 	r = make(arena, cache,
 		(struct slab){
 			.first_page = page,
@@ -237,7 +237,7 @@ slab_set(struct arena *arena, uint32_t word, enum slab_state state)
 uint32_t
 slab_place(const struct arena *arena, const struct cache *cache, uint32_t number, uint32_t i)
 {
-	return (arena->slabs[number].first_page << LAYOUT_PLACE_PAGE_SHIFT) + (i * cache->object_bytes >> LAYOUT_PLACE_SHIFT);
+	return (arena->slabs[number].first_page << LAYOUT_PLACE_PAGE_SHIFT) + ((cache->head + i * cache->object_bytes) >> LAYOUT_PLACE_SHIFT);
 }
 
 uint64_t

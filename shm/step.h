@@ -65,7 +65,9 @@
 	X(MAP_BUMPED)       /* page map: new incarnation written, rest still old */                                                        \
 	X(DEREF_READ)       /* page map read, word not */                                                                                  \
 	X(WATCH_LOOKED)     /* no such root; who waits for it is not yet listed */                                                         \
-	X(LOG_READY)        /* the log has room for a line, which is not yet written */
+	X(LOG_READY)        /* the log has room for a line, which is not yet written */                                                    \
+	X(DEBUG_MADE)       /* debug cache: sealed as in use, and full of new bytes */                                                     \
+	X(DEBUG_POISONED)   /* debug cache: full of poison, not sealed as free */
 
 #define MUTANT_LIST(X)                                                                                                                     \
 	X(SHRINK_FIRST)                                                                                                                    \
@@ -114,7 +116,9 @@
 	X(SHOW_LATE)                                                                                                                       \
 	X(NO_GUARD)                                                                                                                        \
 	X(WATCH_LATE)                                                                                                                      \
-	X(LOG_UNLOCKED)
+	X(LOG_UNLOCKED)                                                                                                                    \
+	X(SEAL_FIRST)                                                                                                                      \
+	X(SEAL_LATE)
 
 #define STEP_ENUM(x) STEP_##x,
 enum step { STEP_LIST(STEP_ENUM) STEP_COUNT };
