@@ -84,6 +84,7 @@ CLIENT_SRC = \
 	client/block.c \
 	client/bulk.c \
 	client/cache.c \
+	client/debug.c \
 	client/foreign.c \
 	client/free.c \
 	client/inline.c \
@@ -97,7 +98,7 @@ CLIENT_SRC = \
 	client/sized.c \
 	client/slabclient.c \
 	client/thread.c
-CTL_SRC = client/ctl/ask.c client/ctl/command.c client/ctl/main.c client/ctl/show.c client/ctl/table.c
+CTL_SRC = client/ctl/ask.c client/ctl/command.c client/ctl/leaks.c client/ctl/main.c client/ctl/show.c client/ctl/table.c
 
 obj = $(patsubst %.c,$(B)/%.o,$(1))
 SHM_OBJ = $(call obj,$(SHM_SRC)) $(B)/layout_hash.o
@@ -354,7 +355,7 @@ $(B)/slab-protocol.7: proto/mdoc.awk proto/proto.h proto/ops.def proto/slab-prot
 	@mkdir -p $(@D)
 	awk -f proto/mdoc.awk proto/proto.h proto/ops.def proto/slab-protocol.7.in >$@
 
-LAYOUT_PAGE_SRC = shm/layout.h shm/word.h shm/sheaf.h client/ref.c shm/slab-layout.7.in
+LAYOUT_PAGE_SRC = shm/layout.h shm/word.h shm/sheaf.h shm/debug.h client/ref.c shm/slab-layout.7.in
 $(B)/slab-layout.7: shm/mdoc.awk $(LAYOUT_PAGE_SRC)
 	@mkdir -p $(@D)
 	awk -f shm/mdoc.awk $(LAYOUT_PAGE_SRC) >$(B)/slab_layout_gen.c

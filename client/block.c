@@ -155,6 +155,10 @@ thread_drop(struct thread_block *tb, uint32_t i, bool is_forgotten)
 	if (is_forgotten)
 		return;
 	node_drop(had.k, tb, &had);
+	if (had.k->debug && had.main_slot != CLIENT_NO_SLOT)
+		debug_check_idle(had.k, s);
+	if (had.k->debug && had.spare_slot != CLIENT_NO_SLOT)
+		debug_check_idle(had.k, had.spare);
 	if (had.main_slot != CLIENT_NO_SLOT)
 		barn_put(had.k, (uint32_t)had.main_slot, s, thread_holder(tb));
 	if (had.spare_slot != CLIENT_NO_SLOT)

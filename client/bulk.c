@@ -29,9 +29,8 @@ struct portion {
 	bool is_foreign_full; /* the single path makes room for the next ones */
 };
 
-/* Takes up to n objects from the top of s; 0: see the slow path. */
-static uint32_t
-pop_portion(const struct slabc_cache *k, struct sheaf *s, uint32_t n, void **pv)
+uint32_t
+bulk_pop(struct slabc_cache *k, struct sheaf *s, uint32_t n, void **pv)
 {
 	uint32_t size, floor, n_named;
 
@@ -62,6 +61,8 @@ pop_portion(const struct slabc_cache *k, struct sheaf *s, uint32_t n, void **pv)
 	if (n > 0)
 		atomic_write_release(&s->size, size - n_named);
 	sheaf_leave(s);
+	for (uint32_t i = 0; k->debug && i < n_named; i++)
+		debug_allocated(k, pv[i]);
 	return n_named;
 }
 
@@ -74,7 +75,7 @@ alloc_bulk(struct slabc_cache *k, struct thread_block *tb, size_t n, void **pv, 
 	while (*n_donep < n) {
 		size_t left = n - *n_donep;
 		uint32_t n_here =
-			pop_portion(k, tb->main[k->v.index], left < CLIENT_PORTION ? (uint32_t)left : CLIENT_PORTION, pv + *n_donep);
+			bulk_pop(k, tb->main[k->v.index], left < CLIENT_PORTION ? (uint32_t)left : CLIENT_PORTION, pv + *n_donep);
 
 		*n_donep += n_here;
 		if (n_here == 0) {
@@ -101,7 +102,7 @@ close_one(const struct slabc_cache *k, struct thread_cache *t, struct portion *p
 {
 	/* order: WORD acquire - what the last holder wrote */
 	uint32_t w = word ? atomic_read_acquire(word) : 0;
-	bool is_mine = word_owner(w) == k->v.me;
+	bool is_mine = word_owner(w) == k->v.me && !k->debug; /* a debug cache's frees are single */
 
 	if (is_mine && word_state(w) == WORD_OWNED) {
 		atomic_write(word, word_with(w, k->v.me, WORD_CLOSING));

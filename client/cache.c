@@ -385,8 +385,13 @@ handle_init(struct slabc_cache *k, struct slabc *c, const char *name, const stru
 	k->flags = reply->flags;
 	k->is_single = reply->capacity == 0;
 	k->is_wordless = reply->flags & SLABC_NO_OWNER;
-	k->mark = (k->is_wordless ? SHEAF_WORDLESS : 0) | (c->arena->n_nodes > 1 ? SHEAF_NODED : 0);
-	k->is_late = !k->is_single && !(reply->flags & (SLABC_NO_OWNER | SLABC_RECLAIM));
+	k->slot_bytes = reply->object_bytes;
+	k->debug = reply->flags & LAYOUT_CACHE_DEBUG_ALL;
+	if (k->debug && !debug_init(k, atomic_read(&c->caches[id].object_size), reply->object_bytes))
+		return error_set(EPROTO, "slabd describes debug cache '%s' in a way that cannot be", name);
+	k->mark = (k->is_wordless ? SHEAF_WORDLESS : k->debug ? SHEAF_DEBUG : 0) | (c->arena->n_nodes > 1 ? SHEAF_NODED : 0);
+	/* In a debug cache the free itself says what is wrong with it. */
+	k->is_late = !k->is_single && !k->debug && !(reply->flags & (SLABC_NO_OWNER | SLABC_RECLAIM));
 	set_knobs(k, k->is_single ? 1 : reply->capacity, reply->max_cached / ((uint64_t)(k->is_single ? 1 : reply->capacity) * reply->object_bytes));
 	k->knobs = atomic_read(&c->caches[id].knobs);
 	k->keep = default_keep(k);
@@ -449,15 +454,18 @@ copy_options(union proto_request *request, const char *name, size_t size, const 
 		return error_set(EINVAL, "name of a cache: 1 to %zu bytes", sizeof(q->name) - 1);
 	if (strlen(name) >= sizeof(q->name))
 		return error_set(ENAMETOOLONG, "name of a cache: %zu bytes, at most %zu", strlen(name), sizeof(q->name) - 1);
-	if (o.flags & ~(SLABC_RECLAIM | SLABC_SHARED | SLABC_NOWAIT | SLABC_NO_OWNER))
-		return error_set(EINVAL, "cache '%s': flags 0x%x, of which 0x%x are none of SLABC_RECLAIM, SLABC_SHARED, SLABC_NOWAIT, SLABC_NO_OWNER",
-			name, o.flags, o.flags & ~(SLABC_RECLAIM | SLABC_SHARED | SLABC_NOWAIT | SLABC_NO_OWNER));
+	if (o.flags & ~(SLABC_RECLAIM | SLABC_SHARED | SLABC_NOWAIT | SLABC_NO_OWNER | SLABC_DEBUG))
+		return error_set(EINVAL,
+			"cache '%s': flags 0x%x, of which 0x%x are none of SLABC_RECLAIM, SLABC_SHARED, SLABC_NOWAIT, SLABC_NO_OWNER, SLABC_DEBUG",
+			name, o.flags, o.flags & ~(SLABC_RECLAIM | SLABC_SHARED | SLABC_NOWAIT | SLABC_NO_OWNER | SLABC_DEBUG));
+	if (o.debug & ~(SLABC_DEBUG_SANITY | SLABC_DEBUG_RED_ZONE | SLABC_DEBUG_POISON | SLABC_DEBUG_USER) || (o.debug && !(o.flags & SLABC_DEBUG)))
+		return error_set(EINVAL, "cache '%s': debug 0x%x: SLABC_DEBUG_ constants, with SLABC_DEBUG in flags", name, o.debug);
 	strcpy(q->name, name);
 	q->size = size;
 	q->align = o.align;
 	/* The opener's own: slabd need not know. */
 	*is_nowaitp = o.flags & SLABC_NOWAIT;
-	q->flags = o.flags & ~SLABC_NOWAIT;
+	q->flags = (o.flags & ~SLABC_NOWAIT) | o.debug << LAYOUT_CACHE_DEBUG_SHIFT;
 	q->sheaf_capacity = o.sheaf_capacity;
 	q->sheaf_round_up = o.sheaf_round_up;
 	q->barn_full = o.barn_full;

@@ -110,7 +110,9 @@ thread_fault(struct slabc_cache *k, enum fault kind, const void *p)
 	int r = fault_count(k, kind, p, &n);
 
 	request.fault.n = n;
-	if ((n & (n - 1)) == 0)
+	if (k->debug)
+		debug_tell(k, kind, p, n);
+	else if ((n & (n - 1)) == 0)
 		session_post(k->c, PROTO_OP_FAULT, &request);
 	return r;
 }
@@ -190,6 +192,8 @@ free_push(struct slabc_cache *k, struct sheaf *s, const struct free_target *f, u
 	if (is_foreign)
 		STEP(CLAIM_MADE);
 	STEP(FREE_CLOSED);
+	if (k->debug)
+		debug_freed(k, f->place);
 	atomic_write(&s->entry[n], f->place);
 	/* order: SHEAF_SIZE release - the entry lies below the size that covers it */
 	atomic_write_release(&s->size, n + 1);
@@ -235,6 +239,8 @@ free_into(struct slabc_cache *k, struct sheaf *s, struct free_target *f)
 		uint32_t w = atomic_read_acquire(f->word);
 		int r = free_judge(k, f, w);
 
+		if (r == 0 && k->debug)
+			r = debug_check(k, f->place, f->word, w);
 		if (r == 0)
 			r = free_push(k, s, f, w);
 		if (r != FREE_E_LOST)

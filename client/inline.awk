@@ -112,6 +112,7 @@ $0 == "@SOURCE@" {
 	take_line("shm/layout.h", "\tLAYOUT_SHEAF_WORDLESS = ")
 	take_line("shm/layout.h", "\tLAYOUT_SHEAF_UNSETTLED = ")
 	take_line("shm/layout.h", "\tLAYOUT_SHEAF_NODED = ")
+	take_line("shm/layout.h", "\tLAYOUT_SHEAF_DEBUG = ")
 	print "};\n"
 	take_struct("shm/layout.h", "layout_page")
 	print ""

@@ -14,6 +14,7 @@
  *   foreign.c      a thread's foreign sheaf: others' objects, claimed later
  *   node.c         the thread's node, and what goes back to others
  *   bulk.c         many objects in one call, prefilled sheaves
+ *   debug.c        debug caches: red zones, poison, who allocated and freed where
  *   ref.c          references
  *   root.c         named references
  *   orphan.c       what passes from one client to another by slabd
@@ -138,6 +139,9 @@ struct slabc_cache {
 	bool is_wordless;  /* SLABC_NO_OWNER */
 	bool is_late;      /* others' objects, freed by pointer, are claimed later: a foreign sheaf */
 	uint32_t mark;     /* of its sheaves, in busy */
+	uint32_t debug;      /* of flags, those of debug caches; 0: it is none */
+	uint32_t slot_bytes; /* from one object to the next */
+	uint32_t n_written;  /* faults by writing, told so far */
 	bool is_nowait;
 	uint32_t max_full;  /* sheaves with objects that the process barn may ever keep: max_cached */
 	uint32_t max_empty; /* and without */
@@ -221,6 +225,8 @@ extern struct thread_block *library_threads;
 
 /* slabclient.c */
 int error_set(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* More of the sentence that was set last. */
+void error_add(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* For pointer calls: errno and NULL from a negative errno. */
 void *error_null(int r);
 /* Fails with ENOTCONN in a forked child. */
@@ -344,6 +350,8 @@ int cache_own_named(
 /* bulk.c */
 /* A sheaf that the application had goes back. */
 void app_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s);
+/* Up to n objects from the top of a sheaf, which the caller may enter; 0: see the slow path. */
+uint32_t bulk_pop(struct slabc_cache *k, struct sheaf *s, uint32_t n, void **pv);
 
 /* thread.c */
 void *thread_alloc_slow(struct slabc_cache *k);
@@ -403,9 +411,34 @@ int thread_free_exact(
 /* The word of the object that starts at place, and whose page's life it is; false: none starts there. */
 bool ref_find_word(const struct slabc *c, uint32_t place, uint32_t *cachep, uint32_t **wordp, uint8_t *incarnationp);
 
-enum fault { FAULT_NONE, FAULT_DOUBLE = 1, FAULT_WILD = 2, FAULT_MISALIGNED = 3, FAULT_REFUSED = 4 };
+enum fault {
+	FAULT_NONE,
+	FAULT_DOUBLE = 1,
+	FAULT_WILD = 2,
+	FAULT_MISALIGNED = 3,
+	FAULT_REFUSED = 4,
+	FAULT_OVERRUN = 5, /* from here on of debug caches only */
+	FAULT_UNDERRUN = 6,
+	FAULT_AFTER_FREE = 7,
+};
 /* Counts and reports a bad free; -EINVAL. */
 int thread_fault(struct slabc_cache *k, enum fault kind, const void *p);
+
+/* debug.c: only for handles whose debug is not 0 */
+/* The handle's fields of a debug cache, from what slabd shows; false: it makes no sense. */
+bool debug_init(struct slabc_cache *k, uint32_t object_size, uint32_t object_bytes);
+/* As sheaf_take(). */
+void *debug_take(struct slabc_cache *k, struct sheaf *s);
+/* The object is the caller's, its word says so: looks whether anybody wrote into it while it was free, and makes it new. */
+void debug_allocated(struct slabc_cache *k, void *p);
+/* Before a free of what w allows: -EINVAL if anybody wrote around the object, told once, and the red zones put right. */
+int debug_check(struct slabc_cache *k, uint32_t place, const uint32_t *word, uint32_t w);
+/* The object's word is closed and the object in no sheaf yet. */
+void debug_freed(struct slabc_cache *k, uint32_t place);
+/* Adds to the sentence about a bad free who did it, and who had the object before, and reports it. */
+void debug_tell(struct slabc_cache *k, enum fault kind, const void *p, uint64_t n);
+/* library_lock held.  Looks at the free objects of a sheaf that is the caller's. */
+void debug_check_idle(struct slabc_cache *k, struct sheaf *s);
 
 static inline bool
 cache_is_wordless(const struct slabc *c, uint32_t cache)
@@ -426,10 +459,12 @@ sheaf_is_entered(const struct sheaf *s)
 	return s != &no_sheaf && (atomic_read(&s->busy) & SHEAF_BUSY) != 0;
 }
 
-/* An object from the top of a sheaf of either kind. */
+/* An object from the top of a sheaf of any kind. */
 static inline void *
-sheaf_take(const struct slabc_cache *k, struct sheaf *s)
+sheaf_take(struct slabc_cache *k, struct sheaf *s)
 {
+	if (k->debug)
+		return debug_take(k, s);
 	return k->is_wordless ? sheaf_pop_wordless(&k->v, s, k->mark) : sheaf_pop_marked(&k->v, s, k->mark);
 }
 

@@ -204,7 +204,9 @@ object_find(const struct slabc *c, const void *p, struct sized_object *o)
 			return error_set(EINVAL, "%p is an object that nobody holds", p);
 		o->is_refused = word_owner(w) != c->me && (word_state(w) != WORD_SHARED || flags & LAYOUT_CACHE_RECLAIM);
 	}
-	o->bytes = o->is_run ? run_bytes(c, place >> LAYOUT_PLACE_PAGE_SHIFT) : c->caches[o->cache].object_bytes;
+	o->bytes = o->is_run ? run_bytes(c, place >> LAYOUT_PLACE_PAGE_SHIFT)
+		   : flags & LAYOUT_CACHE_DEBUG ? c->caches[o->cache].object_size
+						: c->caches[o->cache].object_bytes;
 	return 0;
 }
 

@@ -20,7 +20,7 @@
 
 #include "shm/segment.h"
 
-enum { SENTENCE_BYTES = 320, DEFAULT_TIMEOUT_MS = 1000, BYE_MS = 100 };
+enum { SENTENCE_BYTES = 704, DEFAULT_TIMEOUT_MS = 1000, BYE_MS = 100 };
 
 pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
 struct slabc *library_sessions;
@@ -37,6 +37,17 @@ error_set(int error, const char *format, ...)
 	vsnprintf(last_error, sizeof(last_error), format, args);
 	va_end(args);
 	return -error;
+}
+
+void
+error_add(const char *format, ...)
+{
+	size_t n = strlen(last_error);
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(last_error + n, sizeof(last_error) - n, format, args);
+	va_end(args);
 }
 
 void *

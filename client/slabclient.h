@@ -44,7 +44,7 @@ typedef uint64_t slabc_ref;
 /* Session flags. */
 #define SLABC_RDONLY 0x1u /* resolve references only; nothing can be written */
 
-/* Cache flags; all openers must agree but for SLABC_NOWAIT, which is the opener's own. */
+/* Cache flags; all openers must agree but for SLABC_NOWAIT, which is the opener's own, and SLABC_DEBUG, which is its maker's. */
 #define SLABC_RECLAIM 0x1u /* objects of a client that dies are freed; default: kept as orphans. A free by pointer of another's object is refused */
 #define SLABC_SHARED 0x2u  /* objects are shared from birth: for containers whose links are offsets */
 /*
@@ -54,6 +54,17 @@ typedef uint64_t slabc_ref;
  */
 #define SLABC_NO_OWNER 0x8u
 #define SLABC_NOWAIT 0x4u  /* allocation never waits for slabd: EAGAIN, and a refill is on its way */
+/*
+ * Debug cache: what is written around an object or into a free one, and bad frees, are found and told with client, thread and call sites, in slabd's log
+ * and by slabc_last_error(); slower, and larger in memory.  Whoever makes the cache, or slabd.conf, says whether it is one, for all; it need not agree.
+ */
+#define SLABC_DEBUG 0x20u
+
+/* debug, the letters of the kernel's slab_debug; 0: all. */
+#define SLABC_DEBUG_SANITY 0x1u   /* F: each bad free is reported, not only at powers of two */
+#define SLABC_DEBUG_RED_ZONE 0x2u /* Z: bytes before and behind each object, looked at when it is allocated and freed */
+#define SLABC_DEBUG_POISON 0x4u   /* P: free objects are filled with 0x6b, their last byte with 0xa5, new ones with 0x5a */
+#define SLABC_DEBUG_USER 0x8u     /* U: who allocated and freed it last, and where; slabctl leaks */
 
 #define SLABC_SHEAVES_NONE 0xffffffffu /* sheaf_capacity: each object is asked for and given back by itself */
 #define SLABC_KNOB_NONE 0xffffffffu    /* a knob whose 0 means "by formula": really none */
@@ -91,8 +102,9 @@ struct slabc_cache_options {
 	uint64_t max_cached;     /* bytes a client may keep idle in its process barn */
 	uint32_t cpu_partial;    /* objects, up to 65,536, that slabd sets aside for each client from partial slabs; SLABC_KNOB_NONE */
 	uint32_t policy;         /* SLABC_POLICY_SLUB, the default of all profiles, or SLABC_POLICY_SLOB */
+	uint32_t debug;          /* with SLABC_DEBUG: SLABC_DEBUG_, which checks */
 };
-#define SLABC_CACHE_OPTIONS_INIT {sizeof(struct slabc_cache_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define SLABC_CACHE_OPTIONS_INIT {sizeof(struct slabc_cache_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /*
  * Opens a session.  opt may be NULL.  *cp is the caller's until slabc_close().
@@ -126,8 +138,10 @@ SLABC_API void *slabc_zalloc(struct slabc_cache *k);
  * Frees an object of k; NULL is ignored; errno is kept.  An object of another client must be shared (slabc_ref_of) and, in a SLABC_RECLAIM cache, adopted first.
  * The free of another client's object takes effect later: after at most one sheaf of further ones by this thread, at its exit, at slabc_cache_shrink(), _close(),
  * _destroy() and slabc_close(), or when this process dies.  Until then its references still resolve, in this thread too, and who adopts it by one keeps it: the
- * free is then a double free, counted and reported late.  slabc_free_ref() takes effect at once.
- * EINVAL in errno, the object left alone, counted and reported: freed twice, no object of k, inside an object, another client's unshared object.
+ * free is then a double free, counted and reported late.  slabc_free_ref() takes effect at once,
+ * and so does each free in a SLABC_DEBUG cache.
+ * EINVAL in errno, the object left alone, counted and reported: freed twice, no object of k, inside an object, another client's unshared object; in a
+ * SLABC_DEBUG cache also once for an object around which somebody wrote.
  */
 SLABC_API void slabc_free(struct slabc_cache *k, void *p);
 

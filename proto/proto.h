@@ -17,7 +17,7 @@ enum {
 	PROTO_MAX_DEPTH = 4,        /* arrays and maps within each other */
 	PROTO_MAX_VALUES = 64,      /* values in a packet, itself included: bounds what decoding costs */
 	PROTO_MAX_FDS = 131,        /* descriptors with a packet: three, and LAYOUT_MAX_SEGMENTS */
-	PROTO_SENTENCE_BYTES = 256, /* of a sentence about an error, with its NUL */
+	PROTO_SENTENCE_BYTES = 384, /* of a sentence about an error, with its NUL */
 };
 
 /* Flags of ATTACH and of CLIENTS' reply. */

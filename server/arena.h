@@ -29,6 +29,8 @@
 struct session;
 struct store;
 
+enum { STATS_TOP_BYTES = 192 };
+
 struct arena_options {
 	const char *name;
 	uint64_t limit_bytes;   /* of data pages committed at one time */
@@ -40,6 +42,7 @@ struct arena_options {
 	uint32_t max_caches;   /* 0: no limit but the layout's */
 	uint64_t client_max;   /* bytes that a client may have, in objects and idle; 0: no limit */
 	uint64_t client_min;   /* bytes kept for each client that is connected */
+	char debug[128];       /* "": none; else the checks, and of which caches (cache_parse_debug()) */
 	/* NULL: the machine's nodes. Else a test's invention, whose memory is bound to no node. */
 	const struct topology_source *source;
 };
@@ -99,6 +102,8 @@ struct arena {
 	uint64_t n_recalled_sheaves;
 	uint64_t n_recall_busy;
 	int recall_error;         /* atomic: why no barrier can be issued; 0: it can */
+	char top_holder[STATS_TOP_BYTES]; /* who held most at top_ns (stats.h); under ledger_lock */
+	int64_t top_ns;           /* 0: not looked yet */
 	char page_note[256];      /* what was wanted, what was got, what would change it; under ledger_lock */
 
 	pthread_mutex_t ledger_lock; /* the descriptors' free list */

@@ -13,11 +13,12 @@
 #include "server/stash.h"
 #include "server/topology.h"
 #include "shm/atomic.h"
+#include "shm/debug.h"
 
 /* The kernel's barn at the least; the profiles that count bytes do so because between processes ten sheaves are far too few. */
 enum { KERNEL_BARN_FULL = 10, MAX_BARN_FULL = 1 << 20, MAX_MIN_PARTIAL = 1 << 20, MAX_CPU_PARTIAL = 1 << 16 };
 
-static const uint32_t all_flags = LAYOUT_CACHE_RECLAIM | LAYOUT_CACHE_SHARED | LAYOUT_CACHE_NO_OWNER | LAYOUT_CACHE_RUNS;
+static const uint32_t all_flags = LAYOUT_CACHE_RECLAIM | LAYOUT_CACHE_SHARED | LAYOUT_CACHE_NO_OWNER | LAYOUT_CACHE_RUNS | LAYOUT_CACHE_DEBUG_ALL;
 
 static uint32_t
 knob(uint32_t asked, uint32_t otherwise)
@@ -78,6 +79,10 @@ check_options(const struct cache_options *o, char *why, size_t why_size)
 			o->name);
 		return -ENOTSUP;
 	}
+	if (o->flags & LAYOUT_CACHE_NO_OWNER && o->flags & LAYOUT_CACHE_DEBUG_ALL) {
+		snprintf(why, why_size, "cache '%s': SLABC_NO_OWNER does not go with SLABC_DEBUG, whose checks need the words", o->name);
+		return -ENOTSUP;
+	}
 	if (o->flags & LAYOUT_CACHE_RUNS && (o->flags != LAYOUT_CACHE_RUNS || o->size > LAYOUT_PAGE_BYTES)) {
 		snprintf(why, why_size, "cache '%s': a cache of runs has pages of %d bytes and no other flag", o->name, LAYOUT_PAGE_BYTES);
 		return -EINVAL;
@@ -123,6 +128,14 @@ profile_min_partial(const struct profile *profile, uint32_t object_bytes)
 	return n < profile->min_partial_max ? n : profile->min_partial_max;
 }
 
+uint32_t
+cache_objects(const struct cache *k, uint32_t order)
+{
+	uint32_t n = geometry_objects(k->object_bytes, order);
+
+	return k->head && (LAYOUT_PAGE_BYTES << order) - n * k->object_bytes < k->head ? n - 1 : n;
+}
+
 static void
 set_geometry(struct cache *k, const struct cache_options *o)
 {
@@ -135,12 +148,18 @@ set_geometry(struct cache *k, const struct cache_options *o)
 		k->align = 8;
 	k->object_size = (uint32_t)o->size;
 	k->object_bytes = (k->object_size + k->align - 1) / k->align * k->align;
+	if (k->flags & LAYOUT_CACHE_DEBUG) {
+		struct debug_shape shape = debug_shape(k->object_size, k->align, k->flags);
+
+		k->object_bytes = shape.object_bytes;
+		k->head = shape.head;
+	}
 	k->recip = (uint32_t)(((1ull << 32) + k->object_bytes - 1) / k->object_bytes);
-	k->min_order = (uint32_t)geometry_min_order_for(k->object_bytes);
+	k->min_order = (uint32_t)geometry_min_order_for(k->head + k->object_bytes);
 	k->order = (uint32_t)geometry_order(k->object_bytes, o->min_order, max_order < o->min_order ? o->min_order : max_order, min_objects);
-	if (k->policy == CACHE_POLICY_SLOB)
+	if (k->policy == CACHE_POLICY_SLOB || k->order < k->min_order)
 		k->order = k->min_order;
-	k->n_slab_objects = geometry_objects(k->object_bytes, k->order);
+	k->n_slab_objects = cache_objects(k, k->order);
 }
 
 /* A run is carved for who asks for it and goes back when it is freed: nothing is kept. */
@@ -234,7 +253,6 @@ set_cpu_partial(struct cache *k, const struct cache_options *o)
 static void
 set_knobs(struct cache *k, const struct cache_options *o)
 {
-	k->flags = o->flags;
 	set_sheafless(k, o);
 	set_capacity(k, o);
 	set_max_cached(k, o);
@@ -264,6 +282,7 @@ write_ledger(const struct cache *k)
 	atomic_write(&l->object_size, k->object_size);
 	atomic_write(&l->align, k->align);
 	atomic_write(&l->object_bytes, k->object_bytes);
+	atomic_write(&l->head, k->head);
 	atomic_write(&l->order, k->order);
 	atomic_write(&l->min_order, k->min_order);
 	atomic_write(&l->n_slab_objects, k->n_slab_objects);
@@ -289,6 +308,57 @@ find_locked(struct arena *arena, const char *name)
 	return NULL;
 }
 
+int
+cache_parse_debug(const char *text)
+{
+	static const char letters[] = "FZPU";
+	int flags = 0;
+
+	for (; *text && *text != ','; text++) {
+		const char *letter = strchr(letters, *text);
+
+		if (!letter)
+			return -EINVAL;
+		flags |= LAYOUT_CACHE_SANITY << (letter - letters);
+	}
+	for (const char *name = text; *name; name++)
+		if (name[0] == ',' && (name[1] == ',' || !name[1]))
+			return -EINVAL;
+	return flags ? flags : -EINVAL;
+}
+
+/* Is the cache one of "FZ,name,other*"?  Without names all are. */
+static bool
+debug_names(const char *setting, const char *cache)
+{
+	const char *name = strchr(setting, ',');
+
+	if (!name)
+		return true;
+	while (name) {
+		size_t n = strcspn(++name, ",");
+
+		if (n > 0 && name[n - 1] == '*' ? strncmp(name, cache, n - 1) == 0 : strlen(cache) == n && strncmp(name, cache, n) == 0)
+			return true;
+		name = strchr(name, ',');
+	}
+	return false;
+}
+
+/* LAYOUT_CACHE_DEBUG and the checks, as its opener and the arena's setting want them; 0: none. */
+static uint32_t
+debug_flags(const struct arena *arena, const struct cache_options *o)
+{
+	uint32_t flags = o->flags & LAYOUT_CACHE_DEBUG_ALL;
+	const char *setting = arena->options.debug;
+
+	if (flags == LAYOUT_CACHE_DEBUG)
+		flags = LAYOUT_CACHE_DEBUG_ALL;
+	if (*setting && debug_names(setting, o->name) && !(o->flags & (LAYOUT_CACHE_NO_OWNER | LAYOUT_CACHE_RUNS)))
+		flags |= (uint32_t)cache_parse_debug(setting);
+	return flags ? flags | LAYOUT_CACHE_DEBUG : 0;
+}
+
 /* registry_lock held.  0: none is left. */
 static uint16_t
 take_id_locked(struct arena *arena)
@@ -309,16 +379,19 @@ take_id_locked(struct arena *arena)
 static int
 match(const struct cache *k, const struct cache_options *o, char *why, size_t why_size)
 {
-	uint32_t align = o->align < 8 ? 8 : (uint32_t)o->align;
+	uint32_t align = o->align < 8 ? 8 : (uint32_t)o->align, flags = k->flags & ~(uint32_t)LAYOUT_CACHE_DEBUG_ALL;
 
-	if (o->size == 0 || (o->size == k->object_size && align == k->align && o->flags == k->flags)) {
+	if (o->size == 0 || (o->size == k->object_size && align == k->align && (o->flags & ~(uint32_t)LAYOUT_CACHE_DEBUG_ALL) == flags)) {
+		if (o->flags & LAYOUT_CACHE_DEBUG_ALL && debug_flags(k->arena, o) != (k->flags & LAYOUT_CACHE_DEBUG_ALL))
+			log_notice("cache '%s' is there already, with%s SLABC_DEBUG: another wish of a later opener is ignored", k->name,
+				k->flags & LAYOUT_CACHE_DEBUG ? "" : "out");
 		if (o->sheaf_capacity || o->barn_full || o->min_partial || o->min_order || o->max_order || o->min_objects || o->max_cached ||
 		    o->cpu_partial || o->policy)
 			log_info("cache '%s' is there already: the knobs of a later opener are ignored", k->name);
 		return 0;
 	}
 	snprintf(why, why_size, "cache '%s' is there with size %u, align %u, flags 0x%x; asked for size %llu, align %u, flags 0x%x", k->name,
-		k->object_size, k->align, k->flags, (unsigned long long)o->size, align, o->flags);
+		k->object_size, k->align, flags, (unsigned long long)o->size, align, o->flags & ~(uint32_t)LAYOUT_CACHE_DEBUG_ALL);
 	return -EEXIST;
 }
 
@@ -333,7 +406,8 @@ show_locked(struct cache *k)
 	for (unsigned i = 0; i < k->n_nodes; i++)
 		node_init(&k->nodes[i], k, i);
 	atomic_write(&shown->object_bytes, k->object_bytes);
-	atomic_write(&shown->flags, k->flags);
+	atomic_write(&shown->flags, (uint16_t)k->flags);
+	atomic_write(&shown->object_size, (uint16_t)k->object_size);
 	strcpy(shown->name, k->name);
 	show_knobs(k);
 	atomic_write(&shown->recip, k->recip);
@@ -351,6 +425,7 @@ hide(struct arena *arena, uint32_t id)
 	atomic_write(&shown->recip, 0);
 	atomic_write(&shown->object_bytes, 0);
 	atomic_write(&shown->flags, 0);
+	atomic_write(&shown->object_size, 0);
 	atomic_write(&shown->knobs, 0);
 	memset(shown->name, 0, sizeof shown->name);
 }
@@ -385,6 +460,7 @@ make_locked(struct arena *arena, const struct cache_options *o, struct cache **c
 		set_runs(k);
 	} else {
 		k->policy = o->policy ? (enum cache_policy)o->policy : CACHE_POLICY_SLUB;
+		k->flags = (o->flags & ~(uint32_t)LAYOUT_CACHE_DEBUG_ALL) | debug_flags(arena, o);
 		set_geometry(k, o);
 		set_knobs(k, o);
 	}
@@ -399,10 +475,10 @@ is_sound(const struct ledger_cache *l)
 {
 	uint64_t recip = l->flags & LAYOUT_CACHE_RUNS ? 1 : l->object_bytes ? ((1ull << 32) + l->object_bytes - 1) / l->object_bytes : 0;
 
-	return l->object_bytes > 0 && l->object_bytes <= LAYOUT_MAX_OBJECT_BYTES && l->object_bytes % 8 == 0 && l->recip == recip &&
+	return l->object_bytes > 0 && l->object_bytes <= LAYOUT_MAX_SLOT_BYTES && l->object_size <= l->object_bytes && l->head % 8 == 0 && l->head < LAYOUT_PAGE_BYTES && l->object_bytes % 8 == 0 && l->recip == recip &&
 	       !(l->flags & ~all_flags) && l->min_order <= l->order && l->order <= LAYOUT_MAX_ORDER && l->capacity > 0 &&
 	       l->capacity <= LAYOUT_MAX_SHEAF && l->n_slab_objects > 0 && l->n_slab_objects <= LAYOUT_MAX_SLAB_OBJECTS && l->is_sheafless <= 1 &&
-	       (uint64_t)l->n_slab_objects * l->object_bytes <= (uint64_t)LAYOUT_PAGE_BYTES << l->order && l->policy <= CACHE_POLICY_SLOB &&
+	       l->head + (uint64_t)l->n_slab_objects * l->object_bytes <= (uint64_t)LAYOUT_PAGE_BYTES << l->order && l->policy <= CACHE_POLICY_SLOB &&
 	       l->name[0] && memchr(l->name, '\0', sizeof l->name);
 }
 
@@ -432,6 +508,7 @@ cache_adopt(struct arena *arena, uint32_t id, char *why, size_t why_size)
 	k->object_size = l->object_size;
 	k->align = l->align;
 	k->object_bytes = l->object_bytes;
+	k->head = l->head;
 	k->recip = l->recip;
 	k->order = l->order;
 	k->min_order = l->min_order;

@@ -44,6 +44,7 @@ struct cache {
 	uint32_t object_size;  /* as asked for */
 	uint32_t align;
 	uint32_t object_bytes; /* from one object to the next */
+	uint32_t head;         /* bytes of a slab before its first object: of debug caches (shm/debug.h) */
 	uint32_t recip;
 	uint32_t order;
 	uint32_t min_order; /* the smallest that holds an object */
@@ -77,6 +78,12 @@ int cache_open(struct arena *arena, const struct cache_options *options, struct 
 
 /* NULL: there is none.  sessions_lock held, which keeps it there. */
 struct cache *cache_find(struct arena *arena, const char *name);
+
+/* Objects in a slab of that order. */
+uint32_t cache_objects(const struct cache *cache, uint32_t order);
+
+/* The letters of a value of the setting debug, "FZPU" or "FZ,name,other*", as LAYOUT_CACHE_ flags; -EINVAL: none such. */
+int cache_parse_debug(const char *text);
 
 enum {
 	CACHE_TUNE_CAPACITY = 1,

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/cache.h"
 #include "server/log.h"
 
 static const uint64_t default_arena_bytes = 1ull << 30, ephemeral_arena_bytes = 64ull << 20;
@@ -260,6 +261,16 @@ set_client_min(struct config *config, struct arena_options *arena, const char *v
 	return parse_number(value, 0, 32ull << 30, &arena->client_min);
 }
 
+static int
+set_debug(struct config *config, struct arena_options *arena, const char *value)
+{
+	(void)config;
+	if (*value && (strlen(value) >= sizeof arena->debug || cache_parse_debug(value) < 0))
+		return -EINVAL;
+	strcpy(arena->debug, value);
+	return 0;
+}
+
 struct field {
 	const char *name;
 	bool is_arena;
@@ -289,6 +300,7 @@ static const struct field fields[] = {
 	{"max-caches", true, set_max_caches, "0 (no limit) to 511"},
 	{"client-max", true, set_client_max, "0 (no limit) to 32G, in bytes or with K, M or G"},
 	{"client-min", true, set_client_min, "0 to 32G, in bytes or with K, M or G"},
+	{"debug", true, set_debug, "letters of FZPU, or these and names of caches behind commas, such as FZ,message,tree*, in at most 127 bytes"},
 };
 
 enum { N_FIELDS = sizeof fields / sizeof fields[0] };

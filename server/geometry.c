@@ -11,9 +11,9 @@
 #include <stddef.h>
 
 /* The page map divides by a reciprocal, which is exact below this product (layout.h). */
-_Static_assert((LAYOUT_PAGE_BYTES << LAYOUT_MAX_ORDER) * 1ull * LAYOUT_MAX_OBJECT_BYTES < 1ull << 32, "object bytes * slab bytes < 2^32");
+_Static_assert((LAYOUT_PAGE_BYTES << LAYOUT_MAX_ORDER) * 1ull * LAYOUT_MAX_SLOT_BYTES < 1ull << 32, "object bytes * slab bytes < 2^32");
 /* So every object size has an order. */
-_Static_assert(LAYOUT_MAX_OBJECT_BYTES <= LAYOUT_PAGE_BYTES << LAYOUT_MAX_ORDER, "the largest object fits into the largest slab");
+_Static_assert(LAYOUT_MAX_SLOT_BYTES <= LAYOUT_PAGE_BYTES << LAYOUT_MAX_ORDER, "the largest object fits into the largest slab");
 
 enum {
 	SHEAF_HEADER_BYTES = 32, /* of the kernel's slab_sheaf: the capacities are made for it */
@@ -27,7 +27,7 @@ _Static_assert(SHEAF_HEADER_BYTES + SHEAF_ENTRY_BYTES * LAYOUT_MAX_SHEAF == 8192
 static bool
 size_is_valid(uint32_t size)
 {
-	return size > 0 && size <= LAYOUT_MAX_OBJECT_BYTES;
+	return size > 0 && size <= LAYOUT_MAX_SLOT_BYTES;
 }
 
 static uint32_t

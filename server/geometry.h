@@ -2,7 +2,7 @@
 /*
  * How large slabs and sheaves are: the kernel's formulas (slub.c: calculate_order, calculate_sheaf_capacity; four-KiB pages).
  *
- * Pure arithmetic: nothing here knows the machine or a cache.  An object size is 1..LAYOUT_MAX_OBJECT_BYTES.
+ * Pure arithmetic: nothing here knows the machine or a cache.  A size is what an object takes of its slab, 1..LAYOUT_MAX_SLOT_BYTES.
  */
 #ifndef SLAB_SERVER_GEOMETRY_H
 #define SLAB_SERVER_GEOMETRY_H

@@ -10,6 +10,7 @@
 #include "server/quota.h"
 #include "server/recall.h"
 #include "server/stash.h"
+#include "server/stats.h"
 #include "shm/barn.h"
 
 /* Fresh objects a refill may carve: this share of what the cache has, but so many sheaves at least (speed-notes.md, 4.2). */
@@ -507,20 +508,22 @@ static int
 explain_shortage(const struct lending *l, char *why, size_t why_size)
 {
 	struct arena *arena = l->session->arena;
-	char note[sizeof arena->page_note];
+	char note[sizeof arena->page_note], top[STATS_TOP_BYTES] = "";
 	uint64_t idle_bytes;
 	const struct session *idlest = recall_idlest(arena, &idle_bytes);
 
 	pthread_mutex_lock(&arena->ledger_lock);
 	memcpy(note, arena->page_note, sizeof note);
 	pthread_mutex_unlock(&arena->ledger_lock);
+	if (l->r == -ENOSPC)
+		stats_top_holder(arena, top, sizeof top);
 	if (l->r == -ENOSPC && idlest)
-		snprintf(why, why_size, "arena '%s' is full: its limit is %llu bytes (--arena-size); client %u (pid %d, '%s') keeps most idle, %llu bytes",
+		snprintf(why, why_size, "arena '%s' is full: its limit is %llu bytes (--arena-size); client %u (pid %d, '%s') keeps most idle, %llu bytes%s%s",
 			arena->name, (unsigned long long)arena->options.limit_bytes, idlest->id, idlest->pid, idlest->label,
-			(unsigned long long)idle_bytes);
+			(unsigned long long)idle_bytes, *top ? "; " : "", top);
 	else if (l->r == -ENOSPC)
-		snprintf(why, why_size, "arena '%s' is full: its limit is %llu bytes (--arena-size), and nobody keeps anything idle", arena->name,
-			(unsigned long long)arena->options.limit_bytes);
+		snprintf(why, why_size, "arena '%s' is full: its limit is %llu bytes (--arena-size), and nobody keeps anything idle%s%s", arena->name,
+			(unsigned long long)arena->options.limit_bytes, *top ? "; " : "", top);
 	else if (l->r == -EDQUOT)
 		snprintf(why, why_size, "what is left of arena '%s' is kept for clients that have less than client-min, %llu bytes", arena->name,
 			(unsigned long long)arena->options.client_min);

@@ -102,6 +102,7 @@ struct ledger_cache {
 	uint32_t object_size;
 	uint32_t align;
 	uint32_t object_bytes;
+	uint32_t head;
 	uint32_t order;
 	uint32_t min_order;
 	uint32_t n_slab_objects;

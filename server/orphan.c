@@ -71,7 +71,9 @@ first_of_slab(struct arena *arena, const struct cache *cache, uint32_t number, u
 	const struct slab *slab = &arena->slabs[number];
 	uint64_t start = (uint64_t)slab->first_page << LAYOUT_PLACE_PAGE_SHIFT, ahead = from > start ? from - start : 0;
 
-	for (uint64_t i = ((ahead << LAYOUT_PLACE_SHIFT) + cache->object_bytes - 1) / cache->object_bytes; i < slab->n_objects; i++) {
+	ahead <<= LAYOUT_PLACE_SHIFT;
+	ahead -= ahead < cache->head ? ahead : cache->head;
+	for (uint64_t i = (ahead + cache->object_bytes - 1) / cache->object_bytes; i < slab->n_objects; i++) {
 		/* order: WORD acquire - what the dead wrote */
 		uint32_t index = slab->first_word + (uint32_t)i, w = atomic_read_acquire(&arena->words[index]);
 

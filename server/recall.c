@@ -24,7 +24,7 @@ enum {
 		4, /* passes over what stayed busy: a thread was preempted, or is stopped, in the midst; a loop is at work on the session */
 	PAUSE_NS = 200000,
 	/* In busy, of whom a sheaf is and what for; with any other bit it is let be. */
-	MARKS = SHEAF_WORDLESS | SHEAF_UNSETTLED | SHEAF_NODED,
+	MARKS = SHEAF_WORDLESS | SHEAF_UNSETTLED | SHEAF_NODED | SHEAF_DEBUG,
 };
 
 /* Of recall_relieve(); the stages after the last are those that try it again. */

@@ -12,6 +12,7 @@
 #include "server/grant.h"
 #include "server/log.h"
 #include "server/stats.h"
+#include "shm/step.h"
 #include "shm/word.h"
 
 enum proto_status
@@ -321,18 +322,27 @@ static enum proto_status
 request_fault(struct request *q)
 {
 	static const char *const kinds[] = {"an unknown fault", "an object freed twice", "a free of what is no object of the cache",
-		"a free inside an object", "a free of another client's object"};
+		"a free inside an object", "a free of another client's object", "bytes written behind an object", "bytes written before an object",
+		"bytes written into a free object"};
+	const unsigned first_written = 5;
 	const struct proto_fault_request *in = &q->in->fault;
 	const struct cache *cache;
-	char what[160];
+	char what[896];
+	int n;
 
 	if (!q->conn->session)
 		REFUSE(q, PROTO_STATUS_STATE, "attach to an arena first");
 	pthread_rwlock_rdlock(&q->arena->sessions_lock);
 	cache = arena_cache(q->arena, in->cache);
-	snprintf(what, sizeof what, "%s, cache '%s', at byte %llu of the arena; %llu of the kind", kinds[in->kind < 5 ? in->kind : 0],
-		cache ? cache->name : "?", (unsigned long long)in->place, (unsigned long long)in->n);
+	n = snprintf(what, sizeof what, "%s, cache '%s', at byte %llu of the arena; %llu of the kind",
+		kinds[in->kind < sizeof kinds / sizeof kinds[0] ? in->kind : 0], cache ? cache->name : "?", (unsigned long long)in->place,
+		(unsigned long long)in->n);
+	if (in->thread)
+		snprintf(what + n, sizeof what - (size_t)n, "; thread %u%s%s", in->thread, *in->details ? "; " : "", in->details);
 	pthread_rwlock_unlock(&q->arena->sessions_lock);
+	/* Bad frees the client counts where slabd sees it. */
+	if (in->kind >= first_written && in->kind < sizeof kinds / sizeof kinds[0])
+		atomic_add(&q->conn->session->n_faults, 1);
 	session_report(q->conn->session, what);
 	return PROTO_STATUS_OK;
 }
@@ -454,6 +464,7 @@ request_handle(struct conn *conn, const void *packet, size_t n)
 	status = r == 0 ? dispatch(&q, op) : r == PROTO_E_UNKNOWN_OP ? PROTO_STATUS_UNKNOWN_OP : PROTO_STATUS_BAD_REQUEST;
 	if (q.is_moved)
 		return REQUEST_E_MOVED;
+	STEP(REQUEST_DONE);
 	if (id != 0) {
 		if (status == PROTO_STATUS_OK)
 			length = proto_pack_reply(buf, sizeof buf, op, id, &q.out);

@@ -40,7 +40,7 @@ descriptor_take(struct arena *arena)
 static uint64_t
 prod_of(const struct slab *slab, const struct cache *cache, uint32_t i)
 {
-	uint64_t in_slab = slab->order != SLAB_RUN ? (uint64_t)i * LAYOUT_PAGE_BYTES * cache->recip : i ? slab->n_pages : 0;
+	uint64_t in_slab = slab->order != SLAB_RUN ? ((uint64_t)i * LAYOUT_PAGE_BYTES - cache->head) * cache->recip : i ? slab->n_pages : 0;
 
 	return in_slab + ((uint64_t)slab->first_word << 32);
 }
@@ -68,7 +68,7 @@ map_slab(struct arena *arena, const struct cache *cache, uint32_t number)
 static uint32_t
 n_words_of(const struct cache *cache, unsigned order)
 {
-	return order == SLAB_RUN ? 1 : ((LAYOUT_PAGE_BYTES << order) + cache->object_bytes - 1) / cache->object_bytes;
+	return order == SLAB_RUN ? 1 : ((LAYOUT_PAGE_BYTES << order) - cache->head + cache->object_bytes - 1) / cache->object_bytes;
 }
 
 /*
@@ -139,7 +139,7 @@ slab_new(struct arena *arena, struct cache *cache, unsigned node, uint32_t *slab
 	}
 	if (r < 0)
 		return r;
-	n_objects = order == cache->order ? cache->n_slab_objects : (LAYOUT_PAGE_BYTES << order) / cache->object_bytes;
+	n_objects = order == cache->order ? cache->n_slab_objects : cache_objects(cache, order);
 	r = make(arena, cache,
 		(struct slab){
 			.first_page = page,
@@ -228,7 +228,7 @@ is_bounded(const struct arena *arena, const struct slab *slab, const struct cach
 	       slab->n_objects > 0 &&
 	       (is_run ? slab->n_objects == 1 && slab->n_pages > 0
 		       : slab->n_objects <= LAYOUT_MAX_SLAB_OBJECTS &&
-				 (uint64_t)slab->n_objects * cache->object_bytes <= (uint64_t)LAYOUT_PAGE_BYTES << slab->order);
+				 cache->head + (uint64_t)slab->n_objects * cache->object_bytes <= (uint64_t)LAYOUT_PAGE_BYTES << slab->order);
 }
 
 /* Either nothing is said of the page yet, or what should be. */
@@ -349,7 +349,7 @@ slab_set(struct arena *arena, uint32_t word, enum slab_state state)
 uint32_t
 slab_place(const struct arena *arena, const struct cache *cache, uint32_t number, uint32_t i)
 {
-	return (arena->slabs[number].first_page << LAYOUT_PLACE_PAGE_SHIFT) + (i * cache->object_bytes >> LAYOUT_PLACE_SHIFT);
+	return (arena->slabs[number].first_page << LAYOUT_PLACE_PAGE_SHIFT) + ((cache->head + i * cache->object_bytes) >> LAYOUT_PLACE_SHIFT);
 }
 
 uint64_t

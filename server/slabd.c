@@ -218,6 +218,7 @@ settle_arena(struct arena *arena, const struct arena_options *options)
 		log_warning("arena '%s' was adopted with the size, reserve, page-kind and profile that it had; those of the settings wait until it is empty "
 			    "when slabd starts",
 			arena->name);
+	memcpy(arena->options.debug, options->debug, sizeof arena->options.debug);
 	arena_set_access(arena, options);
 }
 
@@ -410,7 +411,8 @@ reload_arena(struct arena *arena, const struct arena_options *new)
 	unsigned n = needs_restart(arena_rounds_to(new) != old->limit_bytes, "the size of arena '%s' has changed", arena->name) +
 		     needs_restart(new->reserve_bytes != old->reserve_bytes, "the reserve of arena '%s' has changed", arena->name) +
 		     needs_restart(new->page_kind != old->page_kind, "the page-kind of arena '%s' has changed", arena->name) +
-		     needs_restart(new->profile != old->profile, "the profile of arena '%s' has changed", arena->name);
+		     needs_restart(new->profile != old->profile, "the profile of arena '%s' has changed", arena->name) +
+		     needs_restart(strcmp(new->debug, old->debug) != 0, "debug of arena '%s' has changed", arena->name);
 
 	if (new->access.owner != old->access.owner || new->access.group != old->access.group || new->access.mode != old->access.mode)
 		log_notice("reload: arena '%s' has owner %s, group %s, mode %04o for new sessions", arena->name, new->access.owner_name,

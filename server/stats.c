@@ -351,3 +351,72 @@ stats_session(struct session *session, struct proto_session_stats_reply *reply)
 	pthread_mutex_unlock(&arena->registry_lock);
 	pthread_rwlock_unlock(&arena->sessions_lock);
 }
+
+/* Bytes of all clients, or, client not 0, of that one's caches; counts by client slot or cache id.  Returns where most is. */
+static uint32_t
+count_holders(struct arena *arena, uint32_t client, uint64_t *bytes)
+{
+	uint32_t top = 0;
+
+	for (uint32_t number = 1; number <= atomic_read_acquire(&arena->n_slabs); number++) {
+		const struct slab *slab = &arena->slabs[number];
+		const struct cache *k = arena_cache(arena, atomic_read_acquire(&slab->cache));
+
+		for (uint32_t i = 0; k && !(k->flags & LAYOUT_CACHE_NO_OWNER) && i < atomic_read(&slab->n_objects); i++) {
+			uint32_t owner = word_owner(atomic_read(&arena->words[atomic_read(&slab->first_word) + i]));
+			uint32_t at = client ? k->id : owner;
+
+			if (owner == 0 || owner > LAYOUT_MAX_CLIENTS || (client && owner != client))
+				continue;
+			bytes[at] += slab_object_bytes(arena, k, number);
+			if (bytes[at] > bytes[top])
+				top = at;
+		}
+	}
+	return top;
+}
+
+static void
+describe_top(struct arena *arena, char *text, size_t size)
+{
+	uint64_t *bytes = calloc(LAYOUT_MAX_CLIENTS + 1, sizeof *bytes), n_bytes;
+	uint32_t client = bytes ? count_holders(arena, 0, bytes) : 0;
+	const struct session *s = arena->sessions[client];
+	const struct cache *k;
+
+	*text = '\0';
+	if (client) {
+		n_bytes = bytes[client];
+		memset(bytes, 0, LAYOUT_MAX_CACHES * sizeof *bytes);
+		k = arena_cache(arena, count_holders(arena, client, bytes));
+		if (s)
+			snprintf(text, size, "client %u (pid %d, '%s') holds most, %llu", s->id, s->pid, s->label, (unsigned long long)n_bytes);
+		else
+			snprintf(text, size, "a dead client left most, %llu", (unsigned long long)n_bytes);
+		snprintf(text + strlen(text), size - strlen(text), ", and of these %llu of cache '%s'; see slabctl leaks",
+			(unsigned long long)(k ? bytes[k->id] : 0), k ? k->name : "?");
+	}
+	free(bytes);
+}
+
+void
+stats_top_holder(struct arena *arena, char *text, size_t size)
+{
+	static const int64_t pause_ns = 1000000000;
+	char found[STATS_TOP_BYTES];
+	int64_t now = (int64_t)clock_now_ns();
+	bool is_fresh;
+
+	pthread_mutex_lock(&arena->ledger_lock);
+	is_fresh = arena->top_ns && now - arena->top_ns < pause_ns;
+	if (!is_fresh)
+		arena->top_ns = now; /* others take what there is meanwhile */
+	pthread_mutex_unlock(&arena->ledger_lock);
+	if (!is_fresh)
+		describe_top(arena, found, sizeof found);
+	pthread_mutex_lock(&arena->ledger_lock);
+	if (!is_fresh)
+		memcpy(arena->top_holder, found, sizeof found);
+	snprintf(text, size, "%s", arena->top_holder);
+	pthread_mutex_unlock(&arena->ledger_lock);
+}

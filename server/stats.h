@@ -25,4 +25,10 @@ void stats_client(struct arena *arena, uint32_t after, struct proto_clients_repl
 /* What the session is told of itself. Reads all words of the arena. */
 void stats_session(struct session *session, struct proto_session_stats_reply *reply);
 
+/*
+ * Who holds most of the arena, and most of which cache, as a clause of a sentence; "": nobody.  Looked for at most once a second, since it reads all
+ * words, and whoever is refused memory asks again.  sessions_lock held.
+ */
+void stats_top_holder(struct arena *arena, char *text, size_t size);
+
 #endif

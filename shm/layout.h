@@ -52,6 +52,7 @@ enum {
 	LAYOUT_MAX_CACHES = 512, /* ids 1 to 511; 0 is no cache */
 	LAYOUT_MAX_CLIENTS = 0x3ffe, /* slots 1 to this; the word's owner field, less ORPHAN */
 	LAYOUT_MAX_OBJECT_BYTES = 32768,
+	LAYOUT_MAX_SLOT_BYTES = 40960, /* from one object to the next, with what lies between them in a debug cache (shm/debug.h) */
 	LAYOUT_MAX_ORDER = 4,
 	LAYOUT_MAX_SLAB_OBJECTS = 4096,
 	LAYOUT_NAME_BYTES = 64, /* of a cache, with its NUL */
@@ -59,6 +60,8 @@ enum {
 	LAYOUT_MAX_SLOTS = 16384,
 	LAYOUT_MAX_SHEAF = 1020, /* entries: the largest capacity, and the largest prefill */
 	LAYOUT_SLOT_UNIT = 32,   /* bytes: offsets of sheaves are in this unit */
+
+	LAYOUT_SITE_BYTES = 144, /* of a call site in a debug cache, with its NUL */
 
 	LAYOUT_SESSION_CACHES_OFF = 4096,
 	LAYOUT_SESSION_SLOTS_OFF = 4096 + 512 * 128,
@@ -99,6 +102,7 @@ enum {
 	LAYOUT_SHEAF_WORDLESS = 2,
 	LAYOUT_SHEAF_UNSETTLED = 4,
 	LAYOUT_SHEAF_NODED = 8,
+	LAYOUT_SHEAF_DEBUG = 16,
 };
 
 /* Flags of a cache (as SLABC_RECLAIM and so on; 4 is SLABC_NOWAIT), and knob values that say "really none" where 0 means "by formula". */
@@ -107,6 +111,13 @@ enum {
 	LAYOUT_CACHE_SHARED = 2,
 	LAYOUT_CACHE_NO_OWNER = 8, /* its words are never read or written */
 	LAYOUT_CACHE_RUNS = 16,    /* its objects are runs of pages, each of its own length (slabc_malloc of more than the largest class) */
+	LAYOUT_CACHE_DEBUG = 32,   /* and which of the checks below, those of SLABC_DEBUG_, are made */
+	LAYOUT_CACHE_SANITY = 64,
+	LAYOUT_CACHE_RED_ZONE = 128,
+	LAYOUT_CACHE_POISON = 256,
+	LAYOUT_CACHE_USER = 512,
+	LAYOUT_CACHE_DEBUG_ALL = 992, /* these five */
+	LAYOUT_CACHE_DEBUG_SHIFT = 6, /* SLABC_DEBUG_SANITY is bit 0 */
 };
 #define LAYOUT_KNOB_NONE 0xffffffffu
 
@@ -143,8 +154,10 @@ struct layout_cache {
 	uint32_t recip;
 	/* Bytes from one object to the next; in a cache of runs a page.  W: slabd, once. R: all. */
 	uint32_t object_bytes;
-	/* SLABC_ cache flags.  W: slabd, once. R: all. */
-	uint32_t flags;
+	/* LAYOUT_CACHE_ flags.  W: slabd, once. R: all. */
+	uint16_t flags;
+	/* Bytes of an object as asked for.  W: slabd, once. R: debug caches' clients, tools. */
+	uint16_t object_size;
 	/* Bits 0..15: entries of a sheaf, 0: no sheaves.  16..31: sheaves with objects that a client may keep.  W: slabd, also when they are tuned. R: clients, at a refill. */
 	uint32_t knobs;
 	/* W: slabd, once. R: tools. */
@@ -172,6 +185,29 @@ struct layout_page {
 	uint8_t incarnation;
 	/* LAYOUT_KIND_.  W: slabd. R: tools. */
 	uint8_t kind;
+};
+
+/* Who allocated or freed an object of a debug cache last. */
+struct layout_track {
+	/* Client id and kernel's thread number; client 0: nobody yet.  W: who holds the object. R: all, and believe nothing. */
+	uint32_t client;
+	uint32_t tid;
+	/* Of CLOCK_REALTIME. */
+	uint64_t time_ns;
+	/* "function+0x1d < caller+0x20 < module+0x1234", innermost first. */
+	char site[LAYOUT_SITE_BYTES];
+};
+
+/*
+ * What lies between the objects of a debug cache (shm/debug.h).  Any client of the arena can write it: a reader copies it, ends its strings, and
+ * lets it lead nowhere.
+ */
+struct layout_record {
+	/* Which object this is, and whether it is free: debug_seal(). Anything else: never used in this life of the page.  W: who holds the object. R: who allocates it. */
+	uint64_t seal;
+	/* With LAYOUT_CACHE_USER only.  As above. */
+	struct layout_track allocated;
+	struct layout_track freed;
 };
 
 /* Head of the session segment. */
@@ -233,6 +269,7 @@ struct layout_slot {
 _Static_assert(sizeof(struct layout_segment) == 16, "layout_segment");
 _Static_assert(sizeof(struct layout_arena) <= LAYOUT_ARENA_CACHES_OFF, "layout_arena fits before the caches");
 _Static_assert(sizeof(struct layout_cache) == 64, "layout_cache");
+_Static_assert(sizeof(struct layout_track) == 160 && sizeof(struct layout_record) == 8 + 2 * 160, "layout_record");
 _Static_assert(LAYOUT_ARENA_PAGES_OFF == LAYOUT_ARENA_CACHES_OFF + LAYOUT_MAX_CACHES * sizeof(struct layout_cache), "page map follows caches");
 _Static_assert(sizeof(struct layout_page) == 16 && offsetof(struct layout_page, cache) == 12, "layout_page");
 _Static_assert(sizeof(struct layout_session) <= LAYOUT_SESSION_CACHES_OFF, "layout_session");

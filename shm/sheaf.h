@@ -14,7 +14,7 @@
  * Every touch of size and entries lies between busy = 1 and busy = 0, so a signal handler, and slabd (after a membarrier), can tell.
  * A sheaf of a cache without owner words has SHEAF_WORDLESS in busy as long as it may be used: so the paths with words, whose first look is at
  * busy, are slow for it, and pay nothing for there being others.  So has one in an arena of several nodes SHEAF_NODED: who frees asks first where
- * the object lies.
+ * the object lies; and one of a debug cache SHEAF_DEBUG.
  *
  * A foreign sheaf has SHEAF_UNSETTLED in busy: what was freed here and is another client's, not yet claimed (I1b; tests/model/foreign_sheaf.pml).
  * Beside it lies a record, a slot whose i-th entry is the i-th object's word exactly as it was read at the free; its number + 1 is in the foreign
@@ -39,6 +39,7 @@ enum {
 	SHEAF_WORDLESS = LAYOUT_SHEAF_WORDLESS,
 	SHEAF_UNSETTLED = LAYOUT_SHEAF_UNSETTLED,
 	SHEAF_NODED = LAYOUT_SHEAF_NODED,
+	SHEAF_DEBUG = LAYOUT_SHEAF_DEBUG,
 };
 #define SHEAF_REVOKED UINT32_MAX /* floor */
 
@@ -71,8 +72,8 @@ struct sheaf_view {
 	uint32_t *words;                 /* word table */
 	uint64_t recip;                  /* ceil(2^32 / object_bytes); 64 bits, to be multiplied with as it is */
 	uint32_t birth;                  /* added to an unowned word by an allocation: one generation, me, state at birth */
-	uint32_t object_bytes;
-	uint16_t cache; /* id in the arena */
+	uint32_t object_bytes;           /* that its user has */
+	uint16_t cache;                  /* id in the arena */
 };
 
 /* The i-th entry; spelled out, since so it is one address and not a sum. */

@@ -72,9 +72,12 @@
 	X(UNIT_CHANGED)     /* pages came or went, ledger says COMMITTING or GIVING */                                                     \
 	X(SESSION_KEPT)     /* descriptors of a session in the store, ledger does not know it */                                           \
 	X(SESSION_ENTERED)  /* ledger knows it, its client does not */                                                                     \
+	X(REQUEST_DONE)     /* a request is carried out, its answer not sent */                                                            \
 	X(SESSION_ENDED)    /* ledger knows it no more, its descriptors are in the store */                                             \
 	X(WATCH_LOOKED)     /* no such root; who waits for it is not yet listed */                                                         \
-	X(LOG_READY)        /* the log has room for a line, which is not yet written */
+	X(LOG_READY)        /* the log has room for a line, which is not yet written */                                                    \
+	X(DEBUG_MADE)       /* debug cache: sealed as in use, and full of new bytes */                                                     \
+	X(DEBUG_POISONED)   /* debug cache: full of poison, not sealed as free */
 
 #define MUTANT_LIST(X)                                                                                                                     \
 	X(SHRINK_FIRST)                                                                                                                    \
@@ -123,7 +126,9 @@
 	X(SHOW_LATE)                                                                                                                       \
 	X(NO_GUARD)                                                                                                                        \
 	X(WATCH_LATE)                                                                                                                      \
-	X(LOG_UNLOCKED)
+	X(LOG_UNLOCKED)                                                                                                                    \
+	X(SEAL_FIRST)                                                                                                                      \
+	X(SEAL_LATE)
 
 #define STEP_ENUM(x) STEP_##x,
 enum step { STEP_LIST(STEP_ENUM) STEP_COUNT };

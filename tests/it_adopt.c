@@ -390,8 +390,9 @@ it_caches_stay(void)
 	CLEANUP(harness_free) struct harness *h = harness_keeper(NULL, "--page-kind=4k");
 	struct slabc *c = open_patient(h, "caches");
 	struct slabc_cache_options o = SLABC_CACHE_OPTIONS_INIT;
-	struct slabc_cache *k, *again;
+	struct slabc_cache *k, *again, *its;
 	struct proto_caches_reply before, after;
+	struct slabc *other;
 	union proto_request request = {0};
 	union proto_reply reply;
 	enum { MANY = 40000 };
@@ -401,24 +402,30 @@ it_caches_stay(void)
 	o.cpu_partial = 500;
 	o.sheaf_capacity = 30;
 	o.align = 64;
+	o.barn_full = SLABC_KNOB_NONE;
 	REQUIRE(slabc_cache_open(c, "stash", 192, &o, &k) == 0);
-	REQUIRE(slabc_alloc_bulk(k, 100, p) == 0);
-	slabc_free_bulk(k, 100, p);
-	REQUIRE(slabc_cache_shrink(k) == 0);
-	REQUIRE(slabc_alloc_bulk(k, 100, p) == 0);
+	/* Slabs that are partial, and what they have free where a refill sets it aside. */
+	other = open_patient(h, "other");
+	its = harness_open_cache(other, "stash", 0, 0);
+	REQUIRE(slabc_alloc_bulk(its, 2000, many) == 0);
+	for (int i = 0; i < 2000; i += 2)
+		slabc_free(its, many[i]);
+	REQUIRE(slabc_cache_shrink(its) == 0);
+	REQUIRE((p[0] = slabc_alloc(k)) != NULL);
 	request.tune = (struct proto_tune_request){.cache = harness_cache(h, "stash").cache, .set = 4, .min_partial = 77};
 	REQUIRE(harness_ask(h, PROTO_OP_TUNE, &request, &reply) == PROTO_STATUS_OK);
 	before = harness_cache(h, "stash");
 	CHECK(before.n_stash > 0);
 	harness_kill_kept(h);
 	after = harness_cache(h, "stash");
-	CHECK(after.n_stash == 0 && after.n_allocated == 100);
+	CHECK(after.n_stash == 0 && after.n_allocated == 1001);
 	CHECK(harness_log_count(h, " objects taken back that were under way") == 1 && harness_log_count(h, ", 0 objects taken back") == 0);
 	CHECK(after.capacity == 30 && after.min_partial == 77 && after.align == 64 && after.object_size == 192 && after.cpu_partial == 500);
-	CHECK(after.cache == before.cache && after.n_openers == 1 && after.max_cached == before.max_cached && after.barn_full == before.barn_full);
+	CHECK(after.cache == before.cache && after.n_openers == 2 && after.max_cached == before.max_cached && after.barn_full == before.barn_full);
 	CHECK(slabc_cache_open(c, "stash", 192, &o, &again) == 0 && again == k);
 	CHECK(slabc_cache_open(c, "stash", 200, &o, &again) == -EEXIST);
 	check_audit(h);
+	slabc_close(other);
 	/* Whole sheaves in slabd's hands are none any more: their objects are free. */
 	k = harness_open_cache(c, "barn", 256, 0);
 	REQUIRE(slabc_alloc_bulk(k, MANY, many) == 0);
@@ -1101,6 +1108,80 @@ die_at(const char *path, unsigned i)
 		printf("    at %s %u\n", deaths[i].step, deaths[i].skip);
 }
 
+/* Answers that were lost: the request was carried out, and slabd killed before it said so. */
+
+/* The next request but n kills slabd.  The harness has made one, HELLO. */
+static struct harness *
+harness_mute_after(const char *path, unsigned n)
+{
+	struct harness *h = harness_new();
+
+	snprintf(h->program, sizeof h->program, "%s REQUEST_DONE %u %s/died", path, n + 1, h->dir);
+	h->is_kept = true;
+	REQUIRE(harness_start(h, NULL, "--page-kind=4k --arena-size=64M"));
+	return h;
+}
+
+static void
+it_lost_answers_are_made_good(void)
+{
+	enum { HELLO, ATTACH, OPEN, FIRST };
+	const char *path = getenv("SLABD_DIE_AT") ? getenv("SLABD_DIE_AT") : "build/steps/tests/die_at";
+	char marker[128];
+
+	if (access(path, X_OK) < 0) {
+		skip_without(path);
+		return;
+	}
+	for (unsigned what = 0; what < 5; what++) {
+		/* What they ask before: nothing, a refill, and PUBLISH, or DESTROY's look, or HELLO and ATTACH of a second session. */
+		static const unsigned n_before[] = {0, 1, 2, 1, 3};
+		CLEANUP(harness_free) struct harness *h = harness_mute_after(path, FIRST + n_before[what]);
+		struct slabc *c = open_patient(h, "deaf"), *d = NULL;
+		struct slabc_cache *k = harness_open_cache(c, "k", 64, 0);
+		struct slabc_sheaf *s;
+		slabc_ref ref = 0;
+		void *p = NULL;
+
+		if (what == 1 || what == 2 || what == 4) {
+			REQUIRE((p = slabc_alloc(k)) != NULL);
+			ref = slabc_ref_of(c, p);
+		}
+		snprintf(marker, sizeof marker, "%s/died", h->dir);
+		switch (what) {
+		case 0:
+			CHECK((s = slabc_prefill(k, 40)) != NULL);
+			break;
+		case 1:
+			CHECK(slabc_publish(c, "name", ref, 0) == 0);
+			CHECK(slabc_publish(c, "name", ref, 0) == -EEXIST);
+			break;
+		case 2:
+			CHECK(slabc_publish(c, "name", ref, 0) == 0);
+			CHECK(slabc_unpublish(c, "name") == 0);
+			CHECK(slabc_unpublish(c, "name") == -ENOENT);
+			break;
+		case 3:
+			CHECK(slabc_cache_destroy(c, "k") == 0);
+			CHECK(slabc_cache_destroy(c, "k") == -ENOENT);
+			break;
+		case 4:
+			d = open_patient(h, "receiver");
+			CHECK(slabc_give(c, p, slabc_client_id(d)) == 0);
+			CHECK(slabc_give(c, p, slabc_client_id(d)) == -EINVAL);
+			break;
+		}
+		if (!CHECK(access(marker, F_OK) == 0))
+			printf("    nobody died in %u\n", what);
+		harness_wait_kept(h, 0);
+		/* Of the sheaf that was granted and not heard of nothing is with the program. */
+		CHECK(what != 0 || (harness_cache(h, "k").n_app == 40 && EVENTUALLY(slabc_cache_shrink(k) == 0 && harness_cache(h, "k").n_returned == 0)));
+		check_audit(h);
+		slabc_close(d);
+		slabc_close(c);
+	}
+}
+
 static void
 die_at_some(unsigned from, unsigned n)
 {
@@ -1158,6 +1239,7 @@ it_adopt_suite(void)
 	CU_ADD_TEST(suite, it_undoes_what_was_half_done);
 	CU_ADD_TEST(suite, it_stale_after_an_empty_start);
 	CU_ADD_TEST(suite, it_adopts_32_gib_in_100_ms);
+	CU_ADD_TEST(suite, it_lost_answers_are_made_good);
 	CU_ADD_TEST(suite, it_killed_at_grant_and_take_back);
 	CU_ADD_TEST(suite, it_killed_at_reaping_and_slabs);
 	CU_ADD_TEST(suite, it_killed_at_units_and_sessions);

@@ -35,6 +35,7 @@ CU_pSuite it_threads_suite(void);
 CU_pSuite it_pipe_suite(void);
 CU_pSuite it_ephemeral_suite(void);
 CU_pSuite it_recall_suite(void);
+CU_pSuite it_debug_suite(void);
 CU_pSuite it_adopt_suite(void);
 
 static const struct {
@@ -68,6 +69,7 @@ static const struct {
 	{"pipe", it_pipe_suite},
 	{"ephemeral", it_ephemeral_suite},
 	{"recall", it_recall_suite},
+	{"debug", it_debug_suite},
 	{"adopt", it_adopt_suite},
 };
 

@@ -46,6 +46,8 @@ static const struct kind {
 	{"shared, keep", SLABC_SHARED},
 	{"no sheaves, reclaim", NO_SHEAVES | SLABC_RECLAIM},
 	{"no sheaves, keep", NO_SHEAVES},
+	{"debug, reclaim", SLABC_DEBUG | SLABC_RECLAIM},
+	{"debug, shared, keep", SLABC_DEBUG | SLABC_SHARED},
 };
 enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
@@ -370,6 +372,7 @@ judge_reuse(struct slabc *c, struct slabc_cache *k, const struct stage *stage, c
 	HOLDS(k->shown->n_dropped == 0, "%s: a survivor was given %llu objects that somebody held", story,
 		(unsigned long long)k->shown->n_dropped);
 	rig_judge("%s, and then a survivor allocated", story);
+	HOLDS(k->n_written == 0, "%s: a survivor was told %u times of bytes that nobody wrote", story, k->n_written);
 	for (uint32_t i = 0; i < N_SURVIVOR; i++)
 		slabc_free(k, pv[i]);
 }

@@ -469,7 +469,7 @@ static void
 test_error_reply(void)
 {
 	uint8_t buf[512];
-	char longest[300], sentence[PROTO_SENTENCE_BYTES];
+	char longest[PROTO_SENTENCE_BYTES + 44], sentence[PROTO_SENTENCE_BYTES];
 	enum proto_status status;
 	union proto_reply reply;
 	uint32_t id;
@@ -603,7 +603,7 @@ test_limits_are_the_layouts(void)
 	CU_ASSERT_EQUAL(limit_of(PROTO_OP_CLIENTS, PROTO_REQUEST, "after"), LAYOUT_MAX_CLIENTS);
 	CU_ASSERT_EQUAL(limit_of(PROTO_OP_CLIENTS, PROTO_REPLY, "client"), LAYOUT_MAX_CLIENTS);
 	CU_ASSERT_EQUAL(limit_of(PROTO_OP_CACHE_OPEN, PROTO_REPLY, "capacity"), LAYOUT_MAX_SHEAF);
-	CU_ASSERT_EQUAL(limit_of(PROTO_OP_CACHE_OPEN, PROTO_REPLY, "object_bytes"), LAYOUT_MAX_OBJECT_BYTES);
+	CU_ASSERT_EQUAL(limit_of(PROTO_OP_CACHE_OPEN, PROTO_REPLY, "object_bytes"), LAYOUT_MAX_SLOT_BYTES);
 	CU_ASSERT_EQUAL(limit_of(PROTO_OP_CACHE_OPEN, PROTO_REQUEST, "name"), sizeof(((struct layout_cache *)0)->name) - 1);
 	CU_ASSERT_EQUAL(limit_of(PROTO_OP_CACHES, PROTO_REPLY, "name"), sizeof(((struct layout_cache *)0)->name) - 1);
 	CU_ASSERT_EQUAL(limit_of(PROTO_OP_REFILL, PROTO_REQUEST, "capacity"), LAYOUT_MAX_SHEAF);

@@ -106,7 +106,7 @@ test_order_limits(void)
 	uint32_t size, max_order;
 
 	CU_ASSERT_EQUAL(geometry_order(0, 0, 3, 16), -EINVAL);
-	CU_ASSERT_EQUAL(geometry_order(LAYOUT_MAX_OBJECT_BYTES + 1, 0, 3, 16), -EINVAL);
+	CU_ASSERT_EQUAL(geometry_order(LAYOUT_MAX_SLOT_BYTES + 1, 0, 3, 16), -EINVAL);
 	CU_ASSERT_EQUAL(geometry_order(64, 2, 1, 16), -EINVAL);
 	CU_ASSERT_EQUAL(geometry_order(64, 0, LAYOUT_MAX_ORDER + 1, 16), -EINVAL);
 	CU_ASSERT_EQUAL(geometry_order(64, 2, 3, 16), 2);
@@ -124,7 +124,7 @@ test_order_limits(void)
 	CU_ASSERT_EQUAL(geometry_objects(0, 0), 0);
 
 	for (max_order = 0; max_order <= LAYOUT_MAX_ORDER; max_order++) {
-		for (size = 8; size <= LAYOUT_MAX_OBJECT_BYTES; size += 8) {
+		for (size = 8; size <= LAYOUT_MAX_SLOT_BYTES; size += 8) {
 			int order = geometry_order(size, 0, max_order, 40);
 
 			CU_ASSERT_FATAL(order >= 0 && order <= LAYOUT_MAX_ORDER);
@@ -140,10 +140,10 @@ test_fallback_order_holds_one_object(void)
 	uint32_t size;
 
 	CU_ASSERT_EQUAL(geometry_min_order_for(0), -EINVAL);
-	CU_ASSERT_EQUAL(geometry_min_order_for(LAYOUT_MAX_OBJECT_BYTES + 1), -EINVAL);
+	CU_ASSERT_EQUAL(geometry_min_order_for(LAYOUT_MAX_SLOT_BYTES + 1), -EINVAL);
 	CU_ASSERT_EQUAL(geometry_min_order_for(4096), 0);
 	CU_ASSERT_EQUAL(geometry_min_order_for(4104), 1);
-	for (size = 1; size <= LAYOUT_MAX_OBJECT_BYTES; size++) {
+	for (size = 1; size <= LAYOUT_MAX_SLOT_BYTES; size++) {
 		uint32_t order = (uint32_t)geometry_min_order_for(size);
 
 		CU_ASSERT(4096u << order >= size && (order == 0 || 4096u << (order - 1) < size));

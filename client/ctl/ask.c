@@ -76,7 +76,7 @@ name_arena(const struct ask *ask, enum proto_op op, union proto_request *request
 }
 
 void
-ask_call(struct ask *ask, enum proto_op op, const union proto_request *request, union proto_reply *reply)
+ask_call_fds(struct ask *ask, enum proto_op op, const union proto_request *request, union proto_reply *reply, int *fds, unsigned *n_fdsp)
 {
 	static uint8_t packet[PROTO_MAX_PACKET];
 	const char *socket_path = ask->socket, *op_name = proto_op_name(op);
@@ -92,7 +92,7 @@ ask_call(struct ask *ask, enum proto_op op, const union proto_request *request, 
 	if (n < 0)
 		ask_die(ASK_EXIT_SLABD, "cannot ask for %s: %s", op_name, strerror((int)-n));
 	r = channel_send(ask->fd, packet, (size_t)n, NULL, 0, 0);
-	n = r < 0 ? r : channel_recv(ask->fd, packet, sizeof(packet), NULL, NULL, 0);
+	n = r < 0 ? r : channel_recv(ask->fd, packet, sizeof(packet), fds, n_fdsp, 0);
 	if (n == -EAGAIN)
 		ask_die(ASK_EXIT_SLABD, "no answer to %s from slabd at %s within %d s; --timeout sets how long to wait", op_name,
 			socket_path, ask->timeout_s);
@@ -109,6 +109,12 @@ ask_call(struct ask *ask, enum proto_op op, const union proto_request *request, 
 		ask_die(ASK_EXIT_SLABD, "slabd at %s answered request %u instead of %u", socket_path, id, ask->last_id);
 }
 
+void
+ask_call(struct ask *ask, enum proto_op op, const union proto_request *request, union proto_reply *reply)
+{
+	ask_call_fds(ask, op, request, reply, NULL, NULL);
+}
+
 static void
 compare_versions(struct ask *ask)
 {
@@ -117,6 +123,7 @@ compare_versions(struct ask *ask)
 	union proto_reply reply;
 
 	ask_call(ask, PROTO_OP_HELLO, &request, &reply);
+	ask->nonce = reply.hello.nonce;
 	if (reply.hello.version != PROTO_VERSION)
 		ask_die(ASK_EXIT_SLABD, "slabd at %s (%s) speaks protocol %u, slabctl %s speaks %u: use those of one release", ask->socket,
 			reply.hello.server, reply.hello.version, SLABC_VERSION, (unsigned)PROTO_VERSION);

@@ -26,6 +26,7 @@ struct ask {
 	int timeout_s;
 	int fd;
 	uint32_t last_id;
+	uint64_t nonce; /* slabd's, for an ATTACH */
 };
 
 __attribute__((noreturn, format(printf, 2, 3))) void ask_die(int status, const char *format, ...);
@@ -34,6 +35,8 @@ __attribute__((noreturn, format(printf, 2, 3))) void ask_die(int status, const c
 void ask_open(struct ask *ask);
 
 void ask_call(struct ask *ask, enum proto_op op, const union proto_request *request, union proto_reply *reply);
+/* fds: those that come with the answer, of which there is room for *n_fdsp. */
+void ask_call_fds(struct ask *ask, enum proto_op op, const union proto_request *request, union proto_reply *reply, int *fds, unsigned *n_fdsp);
 
 /* The entry of a list (CACHES, CLIENTS, ARENAS, NODES, ORPHANS, NEXT_ROOT) after the one in request, which then names it.  false: no more.
  */

@@ -52,6 +52,7 @@ int command_orphans(struct ctl *ctl);
 int command_shrink(struct ctl *ctl);
 int command_destroy(struct ctl *ctl);
 int command_tune(struct ctl *ctl);
+int command_leaks(struct ctl *ctl); /* leaks.c */
 
 /* "90", "90s", "5m", "2h", "7d": milliseconds. Anything else is an error of usage. */
 uint64_t command_parse_age(const char *text);

@@ -117,7 +117,7 @@ static const struct show_view nodes_view[] = {
 };
 
 /* SLABC_RECLAIM and so on; PROTO_CLIENT_. */
-static const char *const cache_flags[] = {"reclaim", "shared", "nowait", "no_owner", "runs", NULL};
+static const char *const cache_flags[] = {"reclaim", "shared", "nowait", "no_owner", "runs", "debug", "sanity", "red_zone", "poison", "user", NULL};
 static const char *const session_flags[] = {"rdonly", "norecall", NULL};
 static const char *const may_names[] = {"read", "write", "administer", NULL};
 
@@ -133,6 +133,7 @@ static const struct command commands[] = {
 		.args = "[reclaim]",
 		.options = COMMAND_CACHE | COMMAND_CLIENT | COMMAND_AGE,
 		.show = {PROTO_OP_ORPHANS, orphans_view, NULL}},
+	{.name = "leaks", .run = command_leaks, .max_args = 1, .args = "[CACHE]"},
 	{.name = "shrink", .run = command_shrink, .max_args = 1, .args = "[CACHE]"},
 	{.name = "destroy", .run = command_destroy, .min_args = 1, .max_args = 1, .args = "CACHE"},
 	{.name = "tune",
@@ -155,6 +156,7 @@ static const char help[] =
 	"  clients          a line for each client\n"
 	"  roots [PREFIX]   the named objects\n"
 	"  orphans          what clients left that have died, a line for each and its cache\n"
+	"  leaks [CACHE]    who holds how much, of which cache and, in debug caches, from which call site\n"
 	"  audit            look for objects that are in no place, or in two\n"
 	"\n"
 	"For root, slabd's own user, and the arena's owner:\n"
