@@ -86,6 +86,7 @@ CLIENT_SRC = \
 	client/mapping.c \
 	client/node.c \
 	client/orphan.c \
+	client/rack.c \
 	client/ref.c \
 	client/root.c \
 	client/session.c \

@@ -170,10 +170,13 @@ foreign_flush(struct slabc_cache *k, struct thread_block *tb, struct thread_cach
 		return;
 	}
 	settle(&g);
-	if (has_away(k, t, s))
+	if (has_away(k, t, s)) {
 		barn_return(k, slot, s, thread_holder(tb));
-	else
-		barn_put(k, slot, s, thread_holder(tb));
+		return;
+	}
+	/* Of the cache's kind again. */
+	atomic_write(&s->busy, k->mark | SHEAF_BUSY);
+	rack_put(k, tb, slot, s);
 }
 
 static void

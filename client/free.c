@@ -39,6 +39,26 @@ free_noded(struct slabc_cache *k, struct thread_block *tb, void *p, uint32_t **w
 			      : sheaf_push_marked(&k->v, s, sheaf_offset(&k->v, p), k->mark, wordp);
 }
 
+/* For want of room, if that was it: from what the process has. */
+static bool
+free_quick(struct slabc_cache *k, void *p)
+{
+	struct thread_block *tb = thread_enter_quick(k);
+	uint64_t off = sheaf_offset(&k->v, p);
+	bool is_done = false;
+	int error = errno;
+	uint32_t *word;
+
+	if (!tb)
+		return false;
+	if (thread_make_room_now(k, tb))
+		is_done = k->is_wordless ? sheaf_push_wordless(&k->v, tb->main[k->v.index], off, k->mark)
+					 : sheaf_push_marked(&k->v, tb->main[k->v.index], off, k->mark, &word);
+	thread_leave();
+	errno = error;
+	return is_done;
+}
+
 /* What is not for the main sheaf: first of all what is for the foreign one.  word NULL: not looked for yet. */
 static __attribute__((noinline)) void
 free_other(struct slabc_cache *k, void *p, uint32_t *word)
@@ -46,6 +66,8 @@ free_other(struct slabc_cache *k, void *p, uint32_t *word)
 	struct thread_block *tb = tls.block;
 	struct thread_cache *t = tb ? &tb->cache[k->v.index] : NULL;
 
+	if (!word && free_quick(k, p))
+		return;
 	if (t && (k->mark & SHEAF_NODED) && free_noded(k, tb, p, &word))
 		return;
 	if (t && t->foreign) {
