@@ -59,9 +59,9 @@ free_quick(struct slabc_cache *k, void *p)
 	return is_done;
 }
 
-/* What is not for the main sheaf: first of all what is for the foreign one.  word NULL: not looked for yet. */
+/* What is neither for the main sheaf nor, its word known, for the foreign one.  word NULL: not looked for yet. */
 static __attribute__((noinline)) void
-free_other(struct slabc_cache *k, void *p, uint32_t *word)
+free_rest(struct slabc_cache *k, void *p, uint32_t *word)
 {
 	struct thread_block *tb = tls.block;
 	struct thread_cache *t = tb ? &tb->cache[k->v.index] : NULL;
@@ -82,6 +82,23 @@ free_other(struct slabc_cache *k, void *p, uint32_t *word)
 			return;
 	}
 	thread_free_slow(k, p);
+}
+
+/* What is not for the main sheaf: first of all what is for the foreign one. */
+static __attribute__((noinline)) void
+free_other(struct slabc_cache *k, void *p, uint32_t *word)
+{
+	struct thread_block *tb = tls.block;
+
+	if (word && tb && tb->cache[k->v.index].foreign) {
+		struct thread_cache *t = &tb->cache[k->v.index];
+		uint32_t w = atomic_read(word);
+
+		if (sheaf_is_foreign(&k->v, w) &&
+			sheaf_push_foreign(t->foreign, t->record, (uint32_t)((uint64_t)((char *)p - k->v.base) >> LAYOUT_PLACE_SHIFT), word, w))
+			return;
+	}
+	free_rest(k, p, word);
 }
 
 void
