@@ -91,6 +91,7 @@ CLIENT_SRC = \
 	client/mapping.c \
 	client/node.c \
 	client/orphan.c \
+	client/rack.c \
 	client/reconnect.c \
 	client/ref.c \
 	client/root.c \
