@@ -122,6 +122,7 @@ struct arena {
 	uint32_t next_client;
 	uint64_t n_sessions_ever;
 	uint64_t n_dead;
+	uint64_t n_dead_faults; /* of sessions that have ended */
 	unsigned n_sessions;
 	uint32_t incarnations[LAYOUT_MAX_CLIENTS + 1];
 	uint8_t named[LAYOUT_MAX_CLIENTS + 1]; /* words may still name the dead session of this slot */

@@ -160,10 +160,10 @@ request_tune(struct request *q)
 			.min_partial = cache->min_partial,
 			.max_cached = cache->max_cached,
 			.cpu_partial = cache->cpu_partial};
-		out->capacity = cache->is_sheafless ? 0 : cache->capacity;
+		out->sheaf_capacity = cache->is_sheafless ? 0 : cache->capacity;
 		log_notice("arena '%s', cache '%s' tuned by uid %u: sheaf_capacity %u, barn_full %u, min_partial %u, max_cached %llu, "
 			   "cpu_partial %u",
-			q->arena->name, cache->name, q->conn->peer.uid, out->capacity, out->barn_full, out->min_partial,
+			q->arena->name, cache->name, q->conn->peer.uid, out->sheaf_capacity, out->barn_full, out->min_partial,
 			(unsigned long long)out->max_cached, out->cpu_partial);
 	}
 	pthread_rwlock_unlock(&q->arena->sessions_lock);

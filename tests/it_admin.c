@@ -406,7 +406,7 @@ it_capacity_is_tuned(void)
 		for (int i = 0; i < 6; i++) {
 			CHECK(tune(h, "k", (struct proto_tune_request){.set = 1, .sheaf_capacity = capacities[i]}, &out) ==
 				PROTO_STATUS_OK);
-			CHECK(out.capacity == capacities[i] && harness_cache(h, "k").capacity == capacities[i]);
+			CHECK(out.sheaf_capacity == capacities[i] && harness_cache(h, "k").capacity == capacities[i]);
 			n = raw_refill(&raw, cache, &slots[i]);
 			/* From the barn: a sheaf of an older, smaller capacity comes as it is. */
 			CHECK(n > 0 && n <= capacities[i] && (round > 0 || n == capacities[i]));
@@ -816,8 +816,12 @@ it_slabctl_administers(void)
 	/* Tuning. */
 	CHECK(slabctl(h, out, sizeof out, "tune", "k", "sheaf_capacity=33", "max_cached=2M") == 0);
 	CHECK(harness_cache(h, "k").capacity == 33 && harness_cache(h, "k").max_cached == 2 << 20);
+	CHECK(slabctl(h, out, sizeof out, "tune", "k", "barn_full=none", NULL) == 0);
+	CHECK(slabctl(h, out, sizeof out, "tune", "k", "cpu_partial=none", NULL) == 0);
+	CHECK(strstr(out, "barn_full       none\n") && strstr(out, "cpu_partial     none\n") && strstr(out, "sheaf_capacity  33\n"));
+	CHECK(slabctl(h, out, sizeof out, "tune", "k", "max_order=2", NULL) == 2 && strstr(out, "max_order is set when a cache is made"));
 	CHECK(slabctl(h, out, sizeof out, "--json", "tune", "k", "barn_full=none") == 0);
-	CHECK(strstr(out, "\"barn_full\": 0") != NULL && strstr(out, "\"capacity\": 33") != NULL);
+	CHECK(strstr(out, "\"barn_full\": 0") != NULL && strstr(out, "\"sheaf_capacity\": 33") != NULL);
 	CHECK(slabctl(h, out, sizeof out, "tune", "k", "sheaf_capacity=5000", NULL) == 3 && strstr(out, "1020") != NULL);
 	CHECK(slabctl(h, out, sizeof out, "tune", "k", "sheaf_capacity=0", NULL) == 2);
 	CHECK(slabctl(h, out, sizeof out, "tune", "k", "sheaf_capacity=none", NULL) == 2);
@@ -825,9 +829,18 @@ it_slabctl_administers(void)
 	CHECK(slabctl(h, out, sizeof out, "tune", "none", "barn_full=1", NULL) == 3);
 	CHECK(slabctl(h, out, sizeof out, "tune", "k", NULL, NULL) == 2);
 	/* Orphans: a second session of this process dies. */
+	CHECK(slabctl(h, out, sizeof out, "orphans", "--none", NULL, NULL) == 0);
 	slabc_close(c);
+	/* For a script: what should not be there is. */
+	CHECK(slabctl(h, out, sizeof out, "orphans", "--none", NULL, NULL) == 1 && strstr(out, "3000") != NULL);
+	CHECK(slabctl(h, out, sizeof out, "orphans", "--none", "--older-than=1h", NULL) == 0);
+	CHECK(slabctl(h, out, sizeof out, "orphans", "reclaim", "--none", NULL) == 2);
+	CHECK(slabctl(h, out, sizeof out, "caches", "--none", NULL, NULL) == 2);
+	CHECK(slabctl(h, out, sizeof out, "orphans", "--cache=other", "--none", NULL) == 0);
+	CHECK(slabctl(h, out, sizeof out, "orphans", "--cache=typo", NULL, NULL) == 3 && strstr(out, "no cache typo"));
+	CHECK(slabctl(h, out, sizeof out, "orphans", "reclaim", "--client=99999", NULL) == 3 && strstr(out, "no dead client 99999"));
 	CHECK(slabctl(h, out, sizeof out, "orphans", NULL, NULL, NULL) == 0);
-	CHECK(strstr(out, id) != NULL && strstr(out, "3000") != NULL);
+	CHECK(strstr(out, id) != NULL && strstr(out, "3000") != NULL && strstr(out, " s\n") != NULL);
 	CHECK(slabctl(h, out, sizeof out, "orphans", "--older-than=1h", "--json", NULL) == 0 && strcmp(out, "[\n]\n") == 0);
 	CHECK(slabctl(h, out, sizeof out, "orphans", "reclaim", NULL, NULL) == 2);
 	CHECK(slabctl(h, out, sizeof out, "orphans", "reclaim", "--older-than=1h", NULL) == 0 && strstr(out, "n_freed  0") != NULL);

@@ -562,7 +562,8 @@ it_runs_outlive_their_maker(void)
 	harness_kill(h, maker, SIGKILL);
 	harness_wait_reaped(h, maker);
 	dead = harness_client_id(h, id);
-	CHECK(dead.n_orphans == 3 && dead.bytes_held == 5 * MIB + 102400 + 512);
+	CHECK(dead.n_orphans == 3 && dead.bytes_orphans == 5 * MIB + 102400 + 512 && dead.n_held == 0 && dead.bytes_held == 0 &&
+		dead.pid == (uint32_t)maker);
 	CHECK(harness_cache(h, "malloc.large").n_pages == 5 * MIB / PAGE + 25);
 	REQUIRE((p = slabc_adopt(c, refs[0])) != NULL);
 	CHECK(slabc_usable_size(c, p) == 5 * MIB && is_filled(p, 5 * MIB, 9));

@@ -15,7 +15,7 @@
 
 /* Exit statuses besides 0. */
 enum {
-	ASK_EXIT_LOST = 1,
+	ASK_EXIT_FOUND = 1, /* what should not be there */
 	ASK_EXIT_USAGE = 2,
 	ASK_EXIT_SLABD = 3,
 };
