@@ -187,6 +187,19 @@ barn_return(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t hold
 	return sheaf_shut(k, slot, s, holder) && give_back(k, slot, holder);
 }
 
+/* What the barn has beyond the limit, as after a tuning, goes back.  Slabd has called it in; what was put down meanwhile by the old knobs is left. */
+static void
+drop_surplus(struct slabc_cache *k)
+{
+	for (uint32_t i = 0; i < MAX_FULL && barn_count(atomic_read(&k->shown->full)) > atomic_read(&k->max_full); i++) {
+		struct sheaf *s;
+		int32_t slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_APP, &s);
+
+		if (slot == CLIENT_NO_SLOT || !barn_return(k, (uint32_t)slot, s, LAYOUT_HOLDER_APP))
+			return;
+	}
+}
+
 bool
 barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 {
@@ -198,6 +211,7 @@ barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 	if (!sheaf_shut(k, slot, s, holder))
 		return false;
 	cache_learn(k);
+	drop_surplus(k);
 	size = atomic_read(&s->size);
 	is_kept = slots[slot].capacity == atomic_read(&k->capacity) && (size > 0 ? !k->is_single && barn_count(atomic_read(&shown->full)) < atomic_read(&k->keep)
 								   : barn_count(atomic_read(&shown->empty)) < atomic_read(&k->max_empty));

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shm/barn.h"
 #include "shm/word.h"
 #include "tests/harness.h"
 
@@ -375,6 +376,14 @@ raw_refill(struct raw *raw, uint32_t cache, uint32_t *slotp)
 	return reply.refill.n_objects;
 }
 
+/* The sheaf just got is a thread's. */
+static void
+raw_use(struct raw *raw, uint32_t cache, uint32_t slot)
+{
+	((struct layout_session_cache *)(void *)(raw->session + LAYOUT_SESSION_CACHES_OFF))[cache].full = 0;
+	raw->slots[slot].holder = LAYOUT_HOLDER_THREAD;
+}
+
 static void
 raw_flush(struct raw *raw, uint32_t cache, uint32_t slot)
 {
@@ -408,6 +417,7 @@ it_capacity_is_tuned(void)
 				PROTO_STATUS_OK);
 			CHECK(out.sheaf_capacity == capacities[i] && harness_cache(h, "k").capacity == capacities[i]);
 			n = raw_refill(&raw, cache, &slots[i]);
+			raw_use(&raw, cache, slots[i]);
 			/* From the barn: a sheaf of an older, smaller capacity comes as it is. */
 			CHECK(n > 0 && n <= capacities[i] && (round > 0 || n == capacities[i]));
 			CHECK(raw.slots[slots[i]].capacity >= n && raw_sheaf(&raw, slots[i])->size == n);
@@ -443,6 +453,59 @@ it_large_sheaves_in_the_barn(void)
 	CHECK(harness_audit(h).n_out == 30);
 	CHECK(harness_audit(h).n_lost == 0 && harness_audit(h).n_doubled == 0);
 	raw_detach(&raw);
+}
+
+/* A client that does nothing keeps no more than a lowered max_cached, and no sheaf of another capacity, once the tuning is answered; it keeps the newest. */
+static void
+it_lowered_limits_hold_at_once(void)
+{
+	enum { N = 20 };
+	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k");
+	struct slabc *c = harness_open(h, "sleeps");
+	struct slabc_cache *k = harness_open_cache(c, "k", 64, 0);
+	uint32_t cache, slots[N];
+	struct layout_session_cache *lists;
+	static void *p[20000];
+	int32_t newest;
+	struct raw raw;
+
+	REQUIRE(slabc_alloc_bulk(k, 20000, p) == 0);
+	slabc_free_bulk(k, 20000, p);
+	/* And a client whose list is in the test's hands. */
+	raw_attach(&raw, h->socket, "raw");
+	cache = raw_cache_open(&raw, "k", 64, 0);
+	lists = (struct layout_session_cache *)(void *)(raw.session + LAYOUT_SESSION_CACHES_OFF) + cache;
+	for (int i = 0; i < N; i++)
+		raw_refill(&raw, cache, &slots[i]);
+	CHECK(barn_count(lists->full) == N);
+	CHECK(harness_cache(h, "k").n_process_barn > 10000);
+	/* Eight sheaves each, of the capacity that it has. */
+	CHECK(tune(h, "k", (struct proto_tune_request){.set = 8, .max_cached = 8ull * 64 * harness_cache(h, "k").capacity}, NULL) ==
+		PROTO_STATUS_OK);
+	CHECK(harness_cache(h, "k").n_process_barn == 2 * 8 * harness_cache(h, "k").capacity);
+	CHECK(barn_count(lists->full) == 8);
+	for (int i = 0; i < N; i++)
+		CHECK((raw.slots[slots[i]].holder == LAYOUT_HOLDER_BARN) == (i >= N - 8));
+	newest = barn_pop(&lists->full, raw.slots, LAYOUT_MAX_SLOTS);
+	CHECK(newest == (int32_t)slots[N - 1]);
+	barn_push(&lists->full, raw.slots, (uint32_t)newest);
+	/* A byte: one sheaf. */
+	CHECK(tune(h, "k", (struct proto_tune_request){.set = 8, .max_cached = 1}, NULL) == PROTO_STATUS_OK);
+	CHECK(harness_cache(h, "k").n_process_barn == 2 * harness_cache(h, "k").capacity);
+	CHECK(raw.slots[slots[N - 1]].holder == LAYOUT_HOLDER_BARN);
+	/* Another capacity: none of the old. */
+	CHECK(tune(h, "k", (struct proto_tune_request){.set = 1, .sheaf_capacity = 10}, NULL) == PROTO_STATUS_OK);
+	CHECK(harness_cache(h, "k").n_process_barn == 0 && barn_count(lists->full) == 0);
+	CHECK(harness_audit(h).n_lost == 0 && harness_audit(h).n_doubled == 0);
+	/* All go on. */
+	REQUIRE(slabc_alloc_bulk(k, 20000, p) == 0);
+	slabc_free_bulk(k, 20000, p);
+	CHECK(harness_cache(h, "k").n_process_barn <= 10);
+	CHECK(raw_refill(&raw, cache, &slots[0]) == 10);
+	CHECK(harness_client_id(h, raw.attach.client_id).n_faults == 0 && harness_client_id(h, slabc_client_id(c)).n_faults == 0);
+	CHECK(harness_audit(h).n_lost == 0 && harness_audit(h).n_doubled == 0);
+	raw_detach(&raw);
+	slabc_close(c);
 }
 
 /* A program learns of a new capacity when it refills, and its barn then keeps sheaves of that one; the old ones go. */
@@ -881,6 +944,7 @@ it_admin_suite(void)
 	CU_ADD_TEST(suite, it_capacity_is_tuned);
 	CU_ADD_TEST(suite, it_large_sheaves_in_the_barn);
 	CU_ADD_TEST(suite, it_clients_learn_the_capacity);
+	CU_ADD_TEST(suite, it_lowered_limits_hold_at_once);
 	CU_ADD_TEST(suite, it_tuning_stops_nobody);
 	CU_ADD_TEST(suite, it_knobs_are_tuned);
 	CU_ADD_TEST(suite, it_stashes_are_counted_and_given_back);
