@@ -166,6 +166,7 @@ request_cache_open(struct request *q)
 		.max_cached = in->max_cached,
 		.cpu_partial = in->cpu_partial,
 		.policy = in->policy,
+		.opener = q->conn->session,
 	};
 	enum proto_status status = request_need_writable(q);
 	struct cache *cache;
@@ -273,22 +274,29 @@ request_flush(struct request *q)
 	return PROTO_STATUS_OK;
 }
 
+/* Of FAULT: client/internal.h's FAULT_WILD. */
+enum { KIND_WILD = 2 };
+
 static enum proto_status
 request_fault(struct request *q)
 {
 	static const char *const kinds[] = {"an unknown fault", "an object freed twice", "a free of what is no object of the cache",
 		"a free inside an object", "a free of another client's object"};
 	const struct proto_fault_request *in = &q->in->fault;
+	const char *kind = in->kind == KIND_WILD && in->cache == 0 ? "a free of what is no object of the arena" : kinds[in->kind < 5 ? in->kind : 0];
+	char what[160], where[48] = "an address outside the arena", of[64] = "";
 	const struct cache *cache;
-	char what[160];
 
 	if (!q->conn->session)
 		REFUSE(q, PROTO_STATUS_STATE, "attach to an arena first");
+	if (in->place < (uint64_t)q->arena->n_pages * LAYOUT_PAGE_BYTES)
+		snprintf(where, sizeof where, "place %llu", (unsigned long long)in->place >> LAYOUT_PLACE_SHIFT);
 	pthread_rwlock_rdlock(&q->arena->sessions_lock);
 	cache = arena_cache(q->arena, in->cache);
-	snprintf(what, sizeof what, "%s, cache '%s', at byte %llu of the arena; %llu of the kind", kinds[in->kind < 5 ? in->kind : 0],
-		cache ? cache->name : "?", (unsigned long long)in->place, (unsigned long long)in->n);
+	if (cache)
+		snprintf(of, sizeof of, ", cache '%s'", cache->name);
 	pthread_rwlock_unlock(&q->arena->sessions_lock);
+	snprintf(what, sizeof what, "%s%s, at %s; %llu of the kind", kind, of, where, (unsigned long long)in->n);
 	session_report(q->conn->session, what);
 	return PROTO_STATUS_OK;
 }

@@ -658,6 +658,7 @@ it_exit_statuses(void)
 	CHECK(kill(h->slabd, SIGCONT) == 0);
 	CHECK(ctl(h, out, "status") == 0);
 	CHECK(ctl_at(h->log, out, "status") == 3);
+	CHECK(strstr(out, "(--socket)") && strstr(out, "it is no socket"));
 }
 
 /* What a terminal takes for more than text. */

@@ -22,6 +22,7 @@ enum {
 
 struct ask {
 	const char *socket;
+	const char *source; /* who named it */
 	const char *arena; /* NULL: the default or only one */
 	int timeout_s;
 	int fd;

@@ -255,6 +255,7 @@ parse(struct ctl *ctl, int argc, char **argv)
 		switch (c) {
 		case 's':
 			ctl->ask.socket = optarg;
+			ctl->ask.source = "--socket";
 			break;
 		case 'j':
 			ctl->form = TABLE_JSON;
@@ -300,11 +301,15 @@ main(int argc, char **argv)
 {
 	const char *socket_path = getenv("SLABD_SOCKET");
 	struct ctl ctl = {
-		.ask = {.socket = socket_path != NULL ? socket_path : SLABC_DEFAULT_SOCKET, .timeout_s = DEFAULT_TIMEOUT_S},
+		.ask = {.socket = SLABC_DEFAULT_SOCKET, .source = "the default; $SLABD_SOCKET is not set", .timeout_s = DEFAULT_TIMEOUT_S},
 		.form = TABLE_TEXT,
 	};
 	int status;
 
+	if (socket_path != NULL && *socket_path != '\0') {
+		ctl.ask.socket = socket_path;
+		ctl.ask.source = "$SLABD_SOCKET";
+	}
 	parse(&ctl, argc, argv);
 	status = ctl.command->run(&ctl);
 	if (fflush(stdout) != 0)
