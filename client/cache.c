@@ -109,6 +109,9 @@ cache_learn(struct slabc_cache *k)
 		return;
 	keep = (uint64_t)atomic_read(&k->keep) * atomic_read(&k->capacity) / capacity;
 	set_knobs(k, capacity, now >> 16);
+	/* The next refill asks by the new limit. */
+	if (atomic_read(&k->ask) > atomic_read(&k->max_ask))
+		atomic_write(&k->ask, atomic_read(&k->max_ask));
 	max_full = atomic_read(&k->max_full);
 	atomic_write(&k->keep, keep == 0 ? 1 : keep < max_full ? (uint32_t)keep : max_full);
 }
@@ -273,9 +276,11 @@ ask_more(struct slabc_cache *k, uint32_t ask)
 void
 cache_ask_ahead(struct slabc_cache *k)
 {
-	uint32_t ask = atomic_read(&k->ask);
 	union proto_request request;
+	uint32_t ask;
 
+	cache_learn(k);
+	ask = atomic_read(&k->ask);
 	if (ask < CLIENT_MIN_AHEAD || k->is_single || barn_count(atomic_read(&k->shown->full)) > atomic_read(&k->shown->n_granted) / 2 ||
 		atomic_swap(&k->shown->is_refilling, 1))
 		return;
@@ -290,13 +295,13 @@ cache_ask_ahead(struct slabc_cache *k)
 int
 cache_refill(struct slabc_cache *k, int64_t deadline)
 {
-	/* What is on its way is there first: it only has to be waited for. */
-	uint32_t ask = k->is_single || atomic_read(&k->shown->is_refilling) ? 1 : atomic_read(&k->ask);
-	union proto_request request = refill_request(k, ask, 0);
+	union proto_request request;
 	union proto_reply reply;
 	int r;
 
 	cache_learn(k);
+	/* What is on its way is there first: it only has to be waited for. */
+	request = refill_request(k, k->is_single || atomic_read(&k->shown->is_refilling) ? 1 : atomic_read(&k->ask), 0);
 	note_regret(k);
 	if (k->is_nowait)
 		return session_refill_nowait(k->c, &request);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What connect() says is seldom what is wrong: a file that is no socket is ECONNREFUSED as a slabd that has ended is, and EACCES is a folder, a mode or a
- * group.  A look at the path tells them apart; what it finds may have changed since, so it is said and never acted upon.
+ * What connect() says is seldom what is wrong: a file that is no socket is ECONNREFUSED as a slabd that has ended is, and EACCES is a
+ * folder, a mode or a group.  A look at the path tells them apart; what it finds may have changed since, so it is said and never acted
+ * upon.
  */
 #include "client/reach.h"
 
@@ -51,9 +52,11 @@ explain_access(const char *path, char *what, size_t size)
 	group_name(st.st_gid, group);
 	user_name(geteuid(), user);
 	if (st.st_mode & S_IWGRP)
-		snprintf(what, size, "it is for group %s (mode %04o): usermod -aG %s %s, and log in again", group, st.st_mode & 07777u, group, user);
+		snprintf(what, size, "it is for group %s (mode %04o): usermod -aG %s %s, and log in again", group, st.st_mode & 07777u,
+			group, user);
 	else
-		snprintf(what, size, "its mode %04o is for its owner alone, uid %u; socket-mode= in slabd.conf sets it", st.st_mode & 07777u, st.st_uid);
+		snprintf(what, size, "its mode %04o is for its owner alone, uid %u; socket-mode= in slabd.conf sets it",
+			st.st_mode & 07777u, st.st_uid);
 }
 
 void
@@ -72,7 +75,8 @@ reach_explain(const char *path, const char *source, int error, char *why, size_t
 		break;
 	case ECONNREFUSED:
 	case ENOTSOCK:
-		snprintf(what, sizeof(what), stat(path, &st) == 0 && !S_ISSOCK(st.st_mode) ? "it is no socket" : "nobody listens; is slabd running?");
+		snprintf(what, sizeof(what),
+			stat(path, &st) == 0 && !S_ISSOCK(st.st_mode) ? "it is no socket" : "nobody listens; is slabd running?");
 		break;
 	case EPROTOTYPE:
 		snprintf(what, sizeof(what), "it is another program's socket");

@@ -7,7 +7,8 @@
 
 enum { REACH_SENTENCE_BYTES = 320 };
 
-/* error: connect()'s, positive.  source: who named the path, such as "$SLABD_SOCKET". Looks at the path, and for EACCES into the list of groups. */
+/* error: connect()'s, positive.  source: who named the path, such as "$SLABD_SOCKET". Looks at the path, and for EACCES into the list of
+ * groups. */
 void reach_explain(const char *path, const char *source, int error, char *why, size_t size);
 
 #endif

@@ -105,8 +105,8 @@ session_connect(struct slabc *c, const char *path, const char *source, int64_t d
 	char why[REACH_SENTENCE_BYTES];
 
 	if (strlen(path) >= sizeof(address.sun_path))
-		return error_set(
-			EINVAL, "socket path (%s) of %zu bytes: at most %zu fit an address", source, strlen(path), sizeof(address.sun_path) - 1);
+		return error_set(EINVAL, "socket path (%s) of %zu bytes: at most %zu fit an address", source, strlen(path),
+			sizeof(address.sun_path) - 1);
 	strcpy(address.sun_path, path);
 	c->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (c->fd < 0)

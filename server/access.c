@@ -121,7 +121,8 @@ access_explain(
 			peer->uid, arena, access->owner_name, arena);
 	else if (want == ACCESS_WRITE && access_may(access, peer, ACCESS_READ))
 		snprintf(why, why_size,
-			"uid %u may only read arena '%s' (owner %s, group %s, mode %04o, of which %s (%u) counts); use SLABC_RDONLY, or change "
+			"uid %u may only read arena '%s' (owner %s, group %s, mode %04o, of which %s (%u) counts); use SLABC_RDONLY, or "
+			"change "
 			"%s in [arena %s]",
 			peer->uid, arena, access->owner_name, access->group_name, access->mode, classes[class], bits,
 			class == CLASS_OTHERS ? "mode=, or join the group" : "mode=", arena);

@@ -104,8 +104,8 @@ it_mode_decides(void)
 			.arena = "a",
 			.may_read = true,
 			.may = 1,
-			.words = {"uid 1002 may only read arena 'a'", "owner 1001, group 2001, mode 0640, of which the group's digit (4) counts",
-				"SLABC_RDONLY", "mode="}},
+			.words = {"uid 1002 may only read arena 'a'",
+				"owner 1001, group 2001, mode 0640, of which the group's digit (4) counts", "SLABC_RDONLY", "mode="}},
 		{.uid = USER,
 			.gid = OTHER_GROUP,
 			.n_groups = 3,
@@ -135,7 +135,12 @@ it_mode_decides(void)
 			.arena = "odd",
 			.may = 4,
 			.words = {"uid 1001 may not", "mode 0066, of which the owner's digit (0) counts", NULL}},
-		{.uid = USER, .gid = OTHER_GROUP, .n_groups = 1, .groups = {GROUP}, .arena = "nongroup", .words = {"the group's digit", NULL}},
+		{.uid = USER,
+			.gid = OTHER_GROUP,
+			.n_groups = 1,
+			.groups = {GROUP},
+			.arena = "nongroup",
+			.words = {"the group's digit", NULL}},
 		{.uid = USER, .gid = OTHER_GROUP, .arena = "nongroup", .may_read = true, .may_write = true, .may = 3},
 	};
 	CLEANUP(harness_free) struct harness *h = harness_slabd_config(config);
@@ -174,7 +179,8 @@ meet_the_socket(struct peer *me, void *arg)
 
 	(void)me;
 	become(USER, OTHER_GROUP, 0, NULL);
-	check_unreachable(h->socket, "(options.socket)", EACCES, "it is for group 2001 (mode 0660): usermod -aG 2001 USER, and log in again");
+	check_unreachable(
+		h->socket, "(options.socket)", EACCES, "it is for group 2001 (mode 0660): usermod -aG 2001 USER, and log in again");
 }
 
 static void

@@ -455,7 +455,8 @@ it_large_sheaves_in_the_barn(void)
 	raw_detach(&raw);
 }
 
-/* A client that does nothing keeps no more than a lowered max_cached, and no sheaf of another capacity, once the tuning is answered; it keeps the newest. */
+/* A client that does nothing keeps no more than a lowered max_cached, and no sheaf of another capacity, once the tuning is answered; it
+ * keeps the newest. */
 static void
 it_lowered_limits_hold_at_once(void)
 {
@@ -493,6 +494,15 @@ it_lowered_limits_hold_at_once(void)
 	CHECK(tune(h, "k", (struct proto_tune_request){.set = 8, .max_cached = 1}, NULL) == PROTO_STATUS_OK);
 	CHECK(harness_cache(h, "k").n_process_barn == 2 * harness_cache(h, "k").capacity);
 	CHECK(raw.slots[slots[N - 1]].holder == LAYOUT_HOLDER_BARN);
+	/* A refill asks by the new limit, also when the one before it asked for many. */
+	for (uint32_t i = 0; i < 4 * harness_cache(h, "k").capacity; i++) {
+		REQUIRE((p[i] = slabc_alloc(k)) != NULL);
+		CHECK(harness_cache(h, "k").n_process_barn <= 2 * harness_cache(h, "k").capacity);
+	}
+	for (uint32_t i = 0; i < 4 * harness_cache(h, "k").capacity; i++) {
+		slabc_free(k, p[i]);
+		CHECK(harness_cache(h, "k").n_process_barn <= 2 * harness_cache(h, "k").capacity);
+	}
 	/* Another capacity: none of the old. */
 	CHECK(tune(h, "k", (struct proto_tune_request){.set = 1, .sheaf_capacity = 10}, NULL) == PROTO_STATUS_OK);
 	CHECK(harness_cache(h, "k").n_process_barn == 0 && barn_count(lists->full) == 0);

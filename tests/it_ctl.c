@@ -364,8 +364,7 @@ populate(struct population *p, struct harness *h, const char *label)
 static uint64_t
 places_in(const char *out)
 {
-	static const char *const places[] = {
-		"allocated", "threads", "procbarns", "nodebarns", "stashes", "returned", "app", "free"};
+	static const char *const places[] = {"allocated", "threads", "procbarns", "nodebarns", "stashes", "returned", "app", "free"};
 	uint64_t sum = 0;
 
 	for (unsigned i = 0; i < sizeof places / sizeof places[0]; i++)
@@ -463,8 +462,8 @@ be_busy(struct peer *me, void *arg)
 }
 
 /*
- * Under load too each object is in one column: what is counted out and lies in no other place is `allocated`.  An object that was counted in two places
- * while it moved makes the sum larger, and then only when nothing is left for `allocated`.
+ * Under load too each object is in one column: what is counted out and lies in no other place is `allocated`.  An object that was counted
+ * in two places while it moved makes the sum larger, and then only when nothing is left for `allocated`.
  */
 static void
 it_columns_add_up_under_load(void)
@@ -533,7 +532,8 @@ it_clients_show_who_holds(void)
 	/* Its end: what it held is orphaned under its name. */
 	raw_detach(&p.raw);
 	CHECK(EVENTUALLY(ctl(h, out, "clients") == 0 && strstr(out, "dead")));
-	CHECK(text_number(out, 1, "pid") == (uint64_t)getpid() && text_number(out, 1, "held") == 0 && text_number(out, 1, "heldbytes") == 0);
+	CHECK(text_number(out, 1, "pid") == (uint64_t)getpid() && text_number(out, 1, "held") == 0 &&
+		text_number(out, 1, "heldbytes") == 0);
 	CHECK(text_number(out, 1, "orphans") == N_HELD && text_number(out, 1, "orphanbytes") == N_HELD * SIZE);
 	CHECK(count_lines(out) == 2);
 	CHECK(ctl(h, out, "--json clients") == 0 && json_parse(&j, out) && j.n_rows == 1);

@@ -91,7 +91,9 @@ it_wild_free(void)
 	check_refused(t.ka, q + (1ull << 40), "no object of this cache");
 	check_refused(t.ka, q + (100ull << 20), "no object of this cache");
 	CHECK(client_of(h, t.a).n_wild_frees == 5);
-	CHECK(EVENTUALLY(harness_log_count(h, "'client a'): a free of what is no object of the cache, cache 'k', at an address outside the arena; 1 of") == 1));
+	CHECK(EVENTUALLY(
+		harness_log_count(h,
+			"'client a'): a free of what is no object of the cache, cache 'k', at an address outside the arena; 1 of") == 1));
 	CHECK(EVENTUALLY(harness_log_count(h, "'client a'): a free of what is no object of the cache") == 3));
 	CHECK(harness_audit_cache(h, "other").n_held == 1);
 	CHECK(p[0] == 'x' && p[63] == 'x');

@@ -445,7 +445,8 @@ it_mfree_of_anything(void)
 	slabc_close(a);
 }
 
-/* A free of what is an object of no cache is a fault of the client like another: counted, logged at each power of two, and not forgotten with it. */
+/* A free of what is an object of no cache is a fault of the client like another: counted, logged at each power of two, and not forgotten
+ * with it. */
 static void
 it_wild_mfree_is_counted(void)
 {
@@ -462,7 +463,8 @@ it_wild_mfree_is_counted(void)
 	CHECK(harness_client_id(h, id).n_wild_frees == 20 && harness_client_id(h, id).n_faults == 20);
 	CHECK(harness_status(h).n_faults == 20);
 	CHECK(EVENTUALLY(
-		harness_log_count(h, "'wild'): a free of what is no object of the arena, at an address outside the arena; 16 of the kind") == 1));
+		harness_log_count(
+			h, "'wild'): a free of what is no object of the arena, at an address outside the arena; 16 of the kind") == 1));
 	CHECK(harness_log_count(h, "a free of what is no object") == 5);
 	slabc_close(c);
 	CHECK(EVENTUALLY(harness_status(h).n_sessions == 0));

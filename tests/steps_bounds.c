@@ -92,8 +92,8 @@ barn_sheaves(void)
 }
 
 /*
- * A sheaf is put into the barn by a thread that had read the old limit, when slabd has lowered it and called in what was more: it lies there beside the
- * one that stayed, and goes back when the next is put down.
+ * A sheaf is put into the barn by a thread that had read the old limit, when slabd has lowered it and called in what was more: it lies
+ * there beside the one that stayed, and goes back when the next is put down.
  */
 void
 it_surplus_goes_at_the_next_put(void)

@@ -297,8 +297,10 @@ parse_knob(struct proto_tune_request *request, const char *text)
 	}
 	for (unsigned i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
 		if (strlen(fixed[i]) == length && strncmp(fixed[i], text, length) == 0)
-			ask_die(ASK_EXIT_USAGE, "%s is set when a cache is made, and stays; what can be tuned is sheaf_capacity=, barn_full=, "
-				"min_partial=, max_cached= and cpu_partial=", fixed[i]);
+			ask_die(ASK_EXIT_USAGE,
+				"%s is set when a cache is made, and stays; what can be tuned is sheaf_capacity=, barn_full=, "
+				"min_partial=, max_cached= and cpu_partial=",
+				fixed[i]);
 	ask_die(ASK_EXIT_USAGE, "a knob is sheaf_capacity=, barn_full=, min_partial=, max_cached= or cpu_partial=, not \"%s\"", text);
 }
 
