@@ -128,6 +128,9 @@ cache_learn_now(struct slabc_cache *k)
 		return;
 	keep = (uint64_t)atomic_read(&k->keep) * atomic_read(&k->capacity) / capacity;
 	set_knobs(k, capacity, now >> 16);
+	/* The next refill asks by the new limit. */
+	if (atomic_read(&k->ask) > atomic_read(&k->max_ask))
+		atomic_write(&k->ask, atomic_read(&k->max_ask));
 	max_full = atomic_read(&k->max_full);
 	atomic_write(&k->keep, keep == 0 ? 1 : keep < max_full ? (uint32_t)keep : max_full);
 }
@@ -217,6 +220,19 @@ barn_has_room(const struct slabc_cache *k, uint32_t size, uint32_t n)
 	return there + n <= atomic_read(&k->max_empty);
 }
 
+/* What the barn has beyond the limit, as after a tuning, goes back.  Slabd has called it in; what was put down meanwhile by the old knobs is left. */
+static void
+drop_surplus(struct slabc_cache *k)
+{
+	for (uint32_t i = 0; i < MAX_FULL && barn_count(atomic_read(&k->shown->full)) > atomic_read(&k->max_full); i++) {
+		struct sheaf *s;
+		int32_t slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_APP, &s);
+
+		if (slot == CLIENT_NO_SLOT || !barn_return(k, (uint32_t)slot, s, LAYOUT_HOLDER_APP))
+			return;
+	}
+}
+
 bool
 barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 {
@@ -227,6 +243,7 @@ barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 	if (!sheaf_shut(k, slot, s, holder))
 		return false;
 	cache_learn(k);
+	drop_surplus(k);
 	size = atomic_read(&s->size);
 	if (slots[slot].capacity == atomic_read(&k->capacity) && barn_has_room(k, size, 1)) {
 		if (!barn_take(&slots[slot], holder, LAYOUT_HOLDER_BARN))
@@ -326,9 +343,11 @@ ask_more(struct slabc_cache *k, uint32_t ask)
 void
 cache_ask_ahead(struct slabc_cache *k)
 {
-	uint32_t ask = atomic_read(&k->ask);
 	union proto_request request;
+	uint32_t ask;
 
+	cache_learn(k);
+	ask = atomic_read(&k->ask);
 	if (ask < CLIENT_MIN_AHEAD || k->is_single || barn_count(atomic_read(&k->shown->full)) > atomic_read(&k->shown->n_granted) / 2 ||
 		atomic_swap(&k->shown->is_refilling, 1))
 		return;
@@ -343,13 +362,13 @@ cache_ask_ahead(struct slabc_cache *k)
 int
 cache_refill(struct slabc_cache *k, int64_t deadline)
 {
-	/* What is on its way is there first: it only has to be waited for. */
-	uint32_t ask = k->is_single || atomic_read(&k->shown->is_refilling) ? 1 : atomic_read(&k->ask);
-	union proto_request request = refill_request(k, ask, 0);
+	union proto_request request;
 	union proto_reply reply;
 	int r;
 
 	cache_learn(k);
+	/* What is on its way is there first: it only has to be waited for. */
+	request = refill_request(k, k->is_single || atomic_read(&k->shown->is_refilling) ? 1 : atomic_read(&k->ask), 0);
 	note_regret(k);
 	if (k->is_nowait)
 		return session_refill_nowait(k->c, &request);

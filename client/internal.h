@@ -236,7 +236,8 @@ int options_read(void *to, size_t size, const void *from);
 int64_t session_now_ns(void);
 /* When a call that began just now must be over; *deadlinep 0: not looked at the clock yet. */
 int64_t session_deadline(const struct slabc *c, int64_t *deadlinep);
-int session_connect(struct slabc *c, const char *path, int64_t deadline);
+/* source: who named the path. */
+int session_connect(struct slabc *c, const char *path, const char *source, int64_t deadline);
 /* Sends and waits for the reply.  fds, n_fdsp as in channel_recv(), NULL: none. */
 int session_call(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int64_t deadline);
 int session_call_fds(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int *fds,

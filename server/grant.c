@@ -383,6 +383,48 @@ grant_call_in(struct session *session, struct cache *cache)
 	stash_trim(session, cache, 0);
 }
 
+/* Keeps the newest sheaves of the list, max_kept of them, of the cache's capacity, and takes the others. */
+static void
+trim_list(struct session *session, struct cache *cache, uint64_t *head, uint32_t max_kept)
+{
+	struct layout_slot *shown = session_slots(session);
+	uint32_t n_kept = 0, n_slots = session->n_slots;
+	uint16_t kept[LAYOUT_MAX_SLOTS];
+
+	for (uint32_t tries = 0; tries < n_slots; tries++) {
+		int32_t slot = barn_pop(head, shown, n_slots);
+
+		if (slot < 0)
+			break;
+		if (session->slots[slot].cache != cache->id) {
+			session_fault(session, "a slot of another cache on a list");
+			continue;
+		}
+		if (n_kept < max_kept && session->slots[slot].capacity == cache->capacity &&
+			atomic_read(&shown[slot].holder) == LAYOUT_HOLDER_BARN) {
+			kept[n_kept++] = (uint16_t)slot;
+			continue;
+		}
+		if (!session_slot_take(session, (uint32_t)slot, LAYOUT_HOLDER_BARN))
+			continue;
+		grant_take_back(session, (uint32_t)slot, true);
+		session_slot_put(session, (uint32_t)slot);
+	}
+	/* In the order in which they were.  Off the list nobody could take them: who finds none meanwhile asks for one. */
+	while (n_kept > 0)
+		barn_push(head, shown, kept[--n_kept]);
+}
+
+void
+grant_trim(struct session *session, struct cache *cache)
+{
+	struct layout_session_cache *lists = session_cache(session, cache->id);
+	uint64_t max_full = cache->max_cached / ((uint64_t)cache->capacity * cache->object_bytes);
+
+	trim_list(session, cache, &lists->full, max_full == 0 ? 1 : max_full < LAYOUT_MAX_SLOTS ? (uint32_t)max_full : LAYOUT_MAX_SLOTS);
+	trim_list(session, cache, &lists->empty, LAYOUT_MAX_SLOTS);
+}
+
 /* A grant under way. */
 struct lending {
 	struct session *session;

@@ -166,6 +166,7 @@ request_cache_open(struct request *q)
 		.max_cached = in->max_cached,
 		.cpu_partial = in->cpu_partial,
 		.policy = in->policy,
+		.opener = q->conn->session,
 	};
 	enum proto_status status = request_need_writable(q);
 	struct cache *cache;
@@ -273,6 +274,9 @@ request_flush(struct request *q)
 	return PROTO_STATUS_OK;
 }
 
+/* Of FAULT: client/internal.h's FAULT_WILD. */
+enum { KIND_WILD = 2 };
+
 static enum proto_status
 request_fault(struct request *q)
 {
@@ -281,20 +285,24 @@ request_fault(struct request *q)
 		"bytes written into a free object"};
 	const unsigned first_written = 5;
 	const struct proto_fault_request *in = &q->in->fault;
+	const char *kind = in->kind == KIND_WILD && in->cache == 0 ? "a free of what is no object of the arena" : kinds[in->kind < sizeof kinds / sizeof kinds[0] ? in->kind : 0];
+	char where[48] = "an address outside the arena", of[64] = "";
 	const struct cache *cache;
 	char what[896];
 	int n;
 
 	if (!q->conn->session)
 		REFUSE(q, PROTO_STATUS_STATE, "attach to an arena first");
+	if (in->place < (uint64_t)q->arena->n_pages * LAYOUT_PAGE_BYTES)
+		snprintf(where, sizeof where, "place %llu", (unsigned long long)in->place >> LAYOUT_PLACE_SHIFT);
 	pthread_rwlock_rdlock(&q->arena->sessions_lock);
 	cache = arena_cache(q->arena, in->cache);
-	n = snprintf(what, sizeof what, "%s, cache '%s', at byte %llu of the arena; %llu of the kind",
-		kinds[in->kind < sizeof kinds / sizeof kinds[0] ? in->kind : 0], cache ? cache->name : "?", (unsigned long long)in->place,
-		(unsigned long long)in->n);
+	if (cache)
+		snprintf(of, sizeof of, ", cache '%s'", cache->name);
+	pthread_rwlock_unlock(&q->arena->sessions_lock);
+	n = snprintf(what, sizeof what, "%s%s, at %s; %llu of the kind", kind, of, where, (unsigned long long)in->n);
 	if (in->thread)
 		snprintf(what + n, sizeof what - (size_t)n, "; thread %u%s%s", in->thread, *in->details ? "; " : "", in->details);
-	pthread_rwlock_unlock(&q->arena->sessions_lock);
 	/* Bad frees the client counts where slabd sees it. */
 	if (in->kind >= first_written && in->kind < sizeof kinds / sizeof kinds[0])
 		atomic_add(&q->conn->session->n_faults, 1);

@@ -269,6 +269,7 @@ session_end(struct session *session, bool still_named)
 		session->next->prevp = session->prevp;
 	arena->n_sessions--;
 	arena->n_dead++;
+	arena->n_dead_faults += session_count_faults(session);
 	if (still_named && !arena->named[session->client]) {
 		arena->named[session->client] = 1;
 		arena->n_named++;
@@ -475,6 +476,21 @@ session_idle_bytes(const struct session *session, bool is_with_words)
 		if (!(is_with_words && k->flags & LAYOUT_CACHE_NO_OWNER))
 			bytes += (uint64_t)stash_size(session, k->id) * k->object_bytes;
 	return bytes;
+}
+
+uint64_t
+session_count_faults(const struct session *session)
+{
+	uint64_t n = atomic_read(&session->n_faults);
+
+	/* Cache 0: frees of what is an object of no cache.  Caches that were destroyed count too. */
+	for (uint32_t id = 0; session->map && id <= atomic_read(&session->arena->max_cache); id++) {
+		const struct layout_session_cache *c = session_cache(session, id);
+
+		n += atomic_read(&c->n_double_frees) + atomic_read(&c->n_wild_frees) + atomic_read(&c->n_misaligned_frees) +
+		     atomic_read(&c->n_refused_frees);
+	}
+	return n;
 }
 
 void

@@ -179,6 +179,9 @@ void session_slot_put(struct session *session, uint32_t slot);
 uint32_t session_slot_entries(const struct session *session, uint32_t slot);
 uint64_t session_idle_bytes(const struct session *session, bool is_with_words);
 
+/* Things that no correct client does: what slabd met, and bad frees that the client counted. */
+uint64_t session_count_faults(const struct session *session);
+
 /* What a client says of itself: logged with its name, so many a session. */
 void session_report(struct session *session, const char *what);
 
