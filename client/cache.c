@@ -20,6 +20,8 @@ enum { MAX_FULL = LAYOUT_MAX_SLOTS / 2, MAX_LEND_ASK = 64 };
 
 /* A barn that grew shrinks, by half at a time, when no refill was wanted for so long. */
 #define KEEP_NS INT64_C(10000000000)
+/* Between two refills of a stream of them. */
+#define AHEAD_NS 5000000
 
 static uint64_t indexes_used[CLIENT_MAX_HANDLES / 64]; /* library_lock */
 
@@ -348,8 +350,14 @@ cache_ask_ahead(struct slabc_cache *k)
 
 	cache_learn(k);
 	ask = atomic_read(&k->ask);
-	if (ask < CLIENT_MIN_AHEAD || k->is_single || barn_count(atomic_read(&k->shown->full)) > atomic_read(&k->shown->n_granted) / 2 ||
-		atomic_swap(&k->shown->is_refilling, 1))
+	if (ask < CLIENT_MIN_AHEAD || k->is_single || barn_count(atomic_read(&k->shown->full)) > atomic_read(&k->shown->n_granted) / 2)
+		return;
+	/* A thread that wants one so seldom hardly waits: more likely its objects swing about what it has. */
+	if (session_now_ns() - atomic_read(&k->asked_ns) > AHEAD_NS) {
+		atomic_write(&k->ask, 1);
+		return;
+	}
+	if (atomic_swap(&k->shown->is_refilling, 1))
 		return;
 	request = refill_request(k, ask, 0);
 	note_regret(k);
