@@ -132,7 +132,8 @@ take_unsettled(struct take *t, uint32_t n)
 	bool is_won = take_lock(t, place, &o) && claim_make(t->session, t->cache, &arena->words[o.word], recorded);
 
 	STEP(TAKE_CLEARED);
-	atomic_write(&t->sheaf->size, n);
+	/* order: TAKEN release - the record was read as far as the sheaf has shrunk: its thread may write it anew when that is empty */
+	atomic_write_release(&t->sheaf->size, n);
 	STEP(TAKE_REMOVED);
 	if (is_won && slab_get(arena, o.word) == SLAB_OUT)
 		take_mark(t, place, &o);
@@ -186,7 +187,7 @@ grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 		size = 0;
 	}
 	if (is_unsettled && size == 0)
-		atomic_write(&t.sheaf->busy, 0);
+		atomic_write_release(&t.sheaf->busy, 0);
 	if (size == 0)
 		return;
 	t.node = &t.cache->nodes[0];
@@ -215,7 +216,8 @@ grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 		take_unsettled(&t, --size);
 	/* An ordinary slot again, whoever has it next; not before it is empty. */
 	if (is_unsettled)
-		atomic_write(&t.sheaf->busy, 0);
+		/* order: TAKEN release - as in take_unsettled() */
+		atomic_write_release(&t.sheaf->busy, 0);
 	if (t.barn && t.barn->size) {
 		if (t.node != t.barn_node) {
 			node_unlock(t.node);

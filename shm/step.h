@@ -111,6 +111,7 @@
 	X(AUDIT_COUNTS)                                                                                                                    \
 	X(LIVE_MINE)                                                                                                                       \
 	X(ORDINARY_TAKE)                                                                                                                   \
+	X(RECORD_REUSED)                                                                                                                   \
 	X(SHOW_LATE)                                                                                                                       \
 	X(NO_GUARD)                                                                                                                        \
 	X(WATCH_LATE)                                                                                                                      \
