@@ -252,9 +252,6 @@ foreign_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadl
 	struct thread_cache *t = &tb->cache[k->v.index];
 	struct sheaf *s = t->foreign;
 
-	/* In a handler that interrupted this very sheaf. */
-	if (s && (atomic_read(&s->busy) & SHEAF_BUSY))
-		return false;
 	if (s && sheaf_look(s) < 0) {
 		/* Revoked, and slabd is about to take it, or at its record still. Who frees need not wait for that. */
 		if (!sheaf_forget(k, thread_holder(tb), &t->foreign, &t->foreign_slot, NULL))

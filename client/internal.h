@@ -241,7 +241,9 @@ void mapping_drop(struct slabc *c);
 struct sheaf *mapping_sheaf(const struct slabc *c, uint32_t slot);
 
 /* block.c */
-/* The calling thread is inside from here on.  false, a nested call: it was already, or is in the midst of k's (if not NULL) main sheaf. */
+/* Is the calling thread in the midst of one of its sheaves of k?  So in a handler that interrupted a call that went without thread_enter(). */
+bool thread_is_amid(const struct slabc_cache *k);
+/* The calling thread is inside from here on.  false, a nested call: it was already, or is in the midst of one of its sheaves of k (if not NULL). */
 bool thread_enter(const struct slabc_cache *k);
 void thread_leave(void);
 /* The calling thread's block and its record of k, made if need be. */
@@ -379,11 +381,11 @@ thread_holder(const struct thread_block *tb)
 	return LAYOUT_HOLDER_THREAD + tb->number;
 }
 
-/* Interrupted by a handler in the midst of it?  What is asked of the calling thread's main sheaf only. */
+/* Interrupted by a handler in the midst of it?  What is asked of the calling thread's sheaves only. */
 static inline bool
 sheaf_is_entered(const struct sheaf *s)
 {
-	return s != &no_sheaf && (atomic_read(&s->busy) & SHEAF_BUSY) != 0;
+	return s && s != &no_sheaf && (atomic_read(&s->busy) & SHEAF_BUSY) != 0;
 }
 
 /* An object from the top of a sheaf of either kind. */

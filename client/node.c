@@ -69,9 +69,6 @@ node_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadline
 	int32_t n;
 
 	if (s) {
-		/* In a handler that interrupted this very sheaf. */
-		if (sheaf_is_entered(s))
-			return false;
 		n = sheaf_look(s);
 		if (n >= 0 && (uint32_t)n < thread_limit(k, s))
 			return true;

@@ -114,6 +114,7 @@
 	X(RECORD_REUSED)                                                                                                                   \
 	X(SHOW_LATE)                                                                                                                       \
 	X(NO_GUARD)                                                                                                                        \
+	X(ONLY_MAIN_IS_ENTERED)                                                                                                            \
 	X(WATCH_LATE)                                                                                                                      \
 	X(LOG_UNLOCKED)
 
