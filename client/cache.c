@@ -164,13 +164,41 @@ sheaf_pause(void)
 	nanosleep(&pause, NULL);
 }
 
-void
+/* slabd has taken the sheaf (LAYOUT_HOLDER_RECALLED), and its thread has forgotten it: slabd may lend the slot again. */
+static void
 sheaf_let_go(struct slabc_cache *k, uint32_t slot)
 {
 	struct layout_slot *slots = k->c->slots;
 
 	if (barn_take(&slots[slot], LAYOUT_HOLDER_RECALLED, LAYOUT_HOLDER_RETURNED))
 		barn_push(&k->shown->returned, slots, slot);
+}
+
+/*
+ * Has slabd taken a revoked sheaf, and read all that it reads of it?  Of an unsettled one it reads the record too, which is the thread's: by the
+ * size, since SHEAF_UNSETTLED may be there again, put back by a thread that entered the sheaf while slabd took that away.
+ */
+static bool
+is_gone(const struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
+{
+	if (atomic_read(&k->c->slots[slot].holder) == holder)
+		return false;
+	/* order: TAKEN acquire - pairs with grant_take_back(), as the size below: the record's words were read */
+	return !(atomic_read_acquire(&s->busy) & SHEAF_UNSETTLED) || atomic_read_acquire(&s->size) == 0 || MUTANT(RECORD_REUSED);
+}
+
+bool
+sheaf_forget(struct slabc_cache *k, uint32_t holder, struct sheaf **sheafp, int16_t *slotp, struct sheaf *none)
+{
+	uint32_t slot = (uint32_t)*slotp;
+
+	if (!is_gone(k, slot, *sheafp, holder))
+		return false;
+	/* Forgotten first: once let go of, it may be another thread's. */
+	*slotp = CLIENT_NO_SLOT;
+	atomic_write(sheafp, none);
+	sheaf_let_go(k, slot);
+	return true;
 }
 
 bool
@@ -181,7 +209,7 @@ sheaf_shut(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holde
 		if (atomic_read(&s->floor) != SHEAF_REVOKED)
 			return true;
 		sheaf_leave(s);
-		if (atomic_read(&k->c->slots[slot].holder) != holder) {
+		if (is_gone(k, slot, s, holder)) {
 			sheaf_let_go(k, slot);
 			return false;
 		}

@@ -15,7 +15,8 @@
  * A claim is lost to whoever adopted or freed the object since, and not tried again: the adopter keeps it.  The loser is a double free,
  * counted and reported when it is found out.
  *
- * The record is the thread's (holder THREAD, busy, so that no revocation takes it) and serves one foreign sheaf after the other.
+ * The record is the thread's (holder THREAD, busy, so that no revocation takes it) and serves one foreign sheaf after the other; but of one that
+ * slabd has taken not before that is empty, since so far slabd reads it.
  */
 #include "client/internal.h"
 
@@ -162,9 +163,16 @@ foreign_flush(struct slabc_cache *k, struct thread_block *tb, struct thread_cach
 	/* A handler must not find it. */
 	atomic_write(&t->foreign, (struct sheaf *)NULL);
 	t->foreign_slot = CLIENT_NO_SLOT;
-	/* Else slabd revoked it, and makes the claims. */
-	if (!sheaf_shut(k, slot, s, thread_holder(tb)))
+	/* Else slabd revoked it, and makes the claims; should it never end with that, nobody ever writes into the record again. */
+	if (!sheaf_shut(k, slot, s, thread_holder(tb))) {
+		uint32_t holder = atomic_read(&k->c->slots[slot].holder);
+
+		if (holder == LAYOUT_HOLDER_RECALLED || holder == thread_holder(tb)) {
+			t->record = NULL;
+			t->record_slot = CLIENT_NO_SLOT;
+		}
 		return;
+	}
 	if (MUTANT(HAND_OVER_UNSETTLED) || MUTANT(HAND_OVER_BEFORE_CLEAR)) {
 		hand_over_first(&g, tb, slot);
 		return;
@@ -247,18 +255,10 @@ foreign_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadl
 	struct thread_cache *t = &tb->cache[k->v.index];
 	struct sheaf *s = t->foreign;
 
-	/* In a handler that interrupted this very sheaf. */
-	if (s && (atomic_read(&s->busy) & SHEAF_BUSY))
-		return false;
 	if (s && sheaf_look(s) < 0) {
-		uint32_t slot = (uint32_t)t->foreign_slot;
-
-		/* Revoked: slabd is about to take it. Who frees need not wait for that. */
-		if (atomic_read(&k->c->slots[slot].holder) == thread_holder(tb))
+		/* Revoked, and slabd is about to take it, or at its record still. Who frees need not wait for that. */
+		if (!sheaf_forget(k, thread_holder(tb), &t->foreign, &t->foreign_slot, NULL))
 			return false;
-		atomic_write(&t->foreign, (struct sheaf *)NULL);
-		t->foreign_slot = CLIENT_NO_SLOT;
-		sheaf_let_go(k, slot);
 	} else if (s && (uint32_t)sheaf_look(s) < atomic_read(&s->limit)) {
 		return true;
 	} else {

@@ -264,7 +264,9 @@ void mapping_drop(struct slabc *c);
 struct sheaf *mapping_sheaf(const struct slabc *c, uint32_t slot);
 
 /* block.c */
-/* The calling thread is inside from here on.  false, a nested call: it was already, or is in the midst of k's (if not NULL) main sheaf. */
+/* Is the calling thread in the midst of one of its sheaves of k?  So in a handler that interrupted a call that went without thread_enter(). */
+bool thread_is_amid(const struct slabc_cache *k);
+/* The calling thread is inside from here on.  false, a nested call: it was already, or is in the midst of one of its sheaves of k (if not NULL). */
 bool thread_enter(const struct slabc_cache *k);
 void thread_leave(void);
 /* As thread_enter(), where the calling thread has a record of k, of an ordinary cache, and nothing to catch up on: its block. NULL: the long way. */
@@ -311,8 +313,11 @@ bool barn_return(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t
 void sheaf_open(const struct slabc_cache *k, struct sheaf *s, uint32_t slot);
 /* Makes it busy for good, so that it may be handed on.  false: slabd has taken it, and it was let go of; or slabd died at that. */
 bool sheaf_shut(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
-/* slabd has taken the sheaf (LAYOUT_HOLDER_RECALLED), and its thread has forgotten it: slabd may lend the slot again. */
-void sheaf_let_go(struct slabc_cache *k, uint32_t slot);
+/*
+ * Of a revoked sheaf that is holder's: forgets it, for none, once slabd is through with it, so that slabd may lend the slot again.  false: not
+ * yet, or slabd finds it busy and lets it be.
+ */
+bool sheaf_forget(struct slabc_cache *k, uint32_t holder, struct sheaf **sheafp, int16_t *slotp, struct sheaf *none);
 /* Lets slabd finish what it does with a revoked sheaf. */
 void sheaf_pause(void);
 /* library_lock held: the handle is in no chain and with no thread. */
@@ -452,11 +457,11 @@ thread_holder(const struct thread_block *tb)
 	return LAYOUT_HOLDER_THREAD + tb->number;
 }
 
-/* Interrupted by a handler in the midst of it?  What is asked of the calling thread's main sheaf only. */
+/* Interrupted by a handler in the midst of it?  What is asked of the calling thread's sheaves only. */
 static inline bool
 sheaf_is_entered(const struct sheaf *s)
 {
-	return s != &no_sheaf && (atomic_read(&s->busy) & SHEAF_BUSY) != 0;
+	return s && s != &no_sheaf && (atomic_read(&s->busy) & SHEAF_BUSY) != 0;
 }
 
 /* Objects in a sheaf of one's own; -1: revoked. */

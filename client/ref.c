@@ -311,7 +311,7 @@ free_ref(struct slabc *c, slabc_ref ref)
 		r = thread_get(k, &tb);
 	if (r < 0)
 		return r;
-	if (sheaf_is_entered(tb->main[k->v.index]))
+	if (thread_is_amid(k))
 		return error_set(EAGAIN, "slabc_free_ref() in a signal handler that interrupted its cache");
 	thread_drain(tb);
 	return thread_free_exact(k, tb, found.place, found.word, found.generation, &deadline);

@@ -243,11 +243,14 @@ request_refill(struct request *q)
 	struct cache *cache;
 	enum proto_status status = begin_work(q, in->cache, &cache);
 	struct grant grant;
+	uint64_t n_counts;
 	int r;
 
 	if (status != PROTO_STATUS_OK)
 		return status;
+	n_counts = q->conn->session->quota.n_counts;
 	r = grant_refill(q->conn->session, cache, &wish, &grant, q->why, sizeof q->why);
+	q->is_heavy = q->conn->session->quota.n_counts != n_counts;
 	if (in->n_sheaves && !in->capacity) {
 		struct layout_session_cache *shown = session_cache(q->conn->session, cache->id);
 
@@ -436,5 +439,5 @@ request_handle(struct conn *conn, const void *packet, size_t n)
 	}
 	if (q.own_fd >= 0)
 		close(q.own_fd);
-	return r < 0 ? r : is_heavy ? REQUEST_E_HEAVY : 0;
+	return r < 0 ? r : is_heavy || q.is_heavy ? REQUEST_E_HEAVY : 0;
 }

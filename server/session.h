@@ -56,6 +56,9 @@ struct session_quota {
 	uint64_t granted_before; /* before the count under way */
 	uint64_t taken_before;
 	bool is_marked;
+	uint64_t counted_ns; /* when a call for this session counted last, and how often such did */
+	uint64_t n_counts;
+	uint32_t n_refused;  /* in a row */
 };
 
 struct session {
