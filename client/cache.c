@@ -164,8 +164,7 @@ sheaf_pause(void)
 	nanosleep(&pause, NULL);
 }
 
-/* slabd has taken the sheaf (LAYOUT_HOLDER_RECALLED), and its thread has forgotten it: slabd may lend the slot again. */
-static void
+void
 sheaf_let_go(struct slabc_cache *k, uint32_t slot)
 {
 	struct layout_slot *slots = k->c->slots;

@@ -313,6 +313,8 @@ bool barn_return(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t
 void sheaf_open(const struct slabc_cache *k, struct sheaf *s, uint32_t slot);
 /* Makes it busy for good, so that it may be handed on.  false: slabd has taken it, and it was let go of; or slabd died at that. */
 bool sheaf_shut(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
+/* slabd has taken the sheaf (LAYOUT_HOLDER_RECALLED), an ordinary one, and its thread has forgotten it: slabd may lend the slot again. */
+void sheaf_let_go(struct slabc_cache *k, uint32_t slot);
 /*
  * Of a revoked sheaf that is holder's: forgets it, for none, once slabd is through with it, so that slabd may lend the slot again.  false: not
  * yet, or slabd finds it busy and lets it be.
