@@ -287,10 +287,10 @@ ask_more(struct slabc_cache *k, uint32_t ask)
 void
 cache_ask_ahead(struct slabc_cache *k)
 {
-	uint32_t ask = atomic_read(&k->ask);
+	uint32_t ask = atomic_read(&k->ask), n_granted = atomic_read(&k->shown->n_granted);
 	union proto_request request;
 
-	if (ask < CLIENT_MIN_AHEAD || k->is_single || barn_count(atomic_read(&k->shown->full)) > atomic_read(&k->shown->n_granted) / 2 ||
+	if (ask < CLIENT_MIN_AHEAD || k->is_single || n_granted == 0 || barn_count(atomic_read(&k->shown->full)) > n_granted / 2 ||
 		atomic_swap(&k->shown->is_refilling, 1))
 		return;
 	request = refill_request(k, ask, 0);
