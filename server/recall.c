@@ -15,6 +15,7 @@
 #include "server/cache.h"
 #include "server/grant.h"
 #include "server/log.h"
+#include "server/stash.h"
 #include "shm/barn.h"
 
 enum {
@@ -329,11 +330,12 @@ tick(struct session *session, struct cache *unused)
 		compare(&session->slots[slot].sign, &session->slots[slot].n_same, sign_of(session, slot));
 	for (struct cache *cache = arena_cache_after(session->arena, 0); cache; cache = arena_cache_after(session->arena, cache->id)) {
 		const struct layout_session_cache *lists = session_cache(session, cache->id);
-		uint64_t full = atomic_read(&lists->full), returned = atomic_read(&lists->returned);
+		uint64_t full = atomic_read(&lists->full), returned = atomic_read(&lists->returned), n_stashed = stash_size(session, cache->id);
 		struct session_barn *barn = &session->barns[cache->id];
 
 		/* Each change advances a list's tag. */
-		compare(&barn->sign, &barn->n_same, barn_count(full) + barn_count(returned) == 0 ? 0 : mix(full, returned) | 1);
+		compare(&barn->sign, &barn->n_same,
+			barn_count(full) + barn_count(returned) + n_stashed == 0 ? 0 : mix(mix(full, returned), n_stashed) | 1);
 		if (barn->n_same < RECALL_TICKS)
 			continue;
 		barn->n_same = 0;
