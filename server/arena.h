@@ -91,6 +91,7 @@ struct arena {
 	uint64_t n_recalls;       /* atomic: barriers issued; sheaves taken from threads; and those found busy (recall.c) */
 	uint64_t n_recalled_sheaves;
 	uint64_t n_recall_busy;
+	uint64_t refused_ns;      /* atomic: when recall_relieve() had no means left, having waited for who was busy */
 	int recall_error;         /* atomic: why no barrier can be issued; 0: it can */
 	char page_note[256];      /* what was wanted, what was got, what would change it; under ledger_lock */
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "server/cache.h"
+#include "server/clock.h"
 #include "server/grant.h"
 #include "server/log.h"
 #include "server/stash.h"
@@ -24,6 +25,7 @@ enum {
 	MAX_AGAIN =
 		4, /* passes over what stayed busy: a thread was preempted, or is stopped, in the midst; a loop is at work on the session */
 	PAUSE_NS = 200000,
+	RELIEVED_NS = 10000000, /* so long after one who was refused the next is not waited for */
 	/* In busy, of whom a sheaf is and what for; with any other bit it is let be. */
 	MARKS = SHEAF_WORDLESS | SHEAF_UNSETTLED | SHEAF_NODED,
 };
@@ -237,6 +239,7 @@ recall_relieve(struct session *session, struct cache *cache, unsigned *stagep)
 	static const struct timespec pause = {.tv_nsec = PAUSE_NS};
 	struct arena *arena = session->arena;
 	struct pass pass = {.arena = arena};
+	bool is_patient;
 
 	if (*stagep == STAGE_BARNS) {
 		*stagep = STAGE_CACHE;
@@ -252,14 +255,18 @@ recall_relieve(struct session *session, struct cache *cache, unsigned *stagep)
 			return true;
 		pass.cache = NULL;
 	}
-	if (*stagep > STAGE_ALL + MAX_AGAIN)
+	is_patient = clock_now_ns() - atomic_read(&arena->refused_ns) > RELIEVED_NS;
+	if (*stagep > STAGE_ALL + MAX_AGAIN) {
+		if (is_patient)
+			atomic_write(&arena->refused_ns, clock_now_ns());
 		return false;
+	}
 	if (*stagep > STAGE_ALL) {
 		nanosleep(&pause, NULL);
 		session_for_each(arena, session, NULL, call_in_all);
 	}
 	recall_threads(&pass, session);
-	*stagep = pass.n_busy > 0 || pass.is_incomplete ? *stagep + 1 : STAGE_ALL + MAX_AGAIN + 1;
+	*stagep = is_patient && (pass.n_busy > 0 || pass.is_incomplete) ? *stagep + 1 : STAGE_ALL + MAX_AGAIN + 1;
 	trim_all(arena);
 	return true;
 }
