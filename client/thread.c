@@ -183,6 +183,7 @@ thread_fetch(struct slabc_cache *k, struct thread_block *tb, uint32_t *n_dropped
 		swap_spare(k, tb);
 		return 0;
 	}
+	foreign_flush_old(k, tb);
 	for (;;) {
 		slot = barn_get(k, &k->shown->full, thread_holder(tb), &s);
 		if (slot != CLIENT_NO_SLOT) {
@@ -338,6 +339,7 @@ find_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, in
 int
 thread_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep)
 {
+	foreign_flush_old(k, tb);
 	for (;;) {
 		struct sheaf *s = tb->main[k->v.index];
 		int32_t slot, n;

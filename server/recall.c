@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "server/cache.h"
+#include "server/claim.h"
 #include "server/clock.h"
 #include "server/grant.h"
 #include "server/log.h"
@@ -315,6 +316,12 @@ sign_of(const struct session *session, uint32_t slot)
 	if (!cache || holder < LAYOUT_HOLDER_THREAD || cache->flags & LAYOUT_CACHE_NO_OWNER || size == 0 || size > own->capacity ||
 		(atomic_read(&sheaf->busy) & ~(uint32_t)MARKS) != 0)
 		return 0;
+	if (claim_is_unsettled(session, slot)) {
+		/* As old as its first entry, however it grows: its claims are not put off for ever. */
+		const struct sheaf *record = claim_record(session, cache, slot, size);
+
+		return mix(mix(holder, atomic_read(&sheaf->entry[0])), record ? atomic_read(&record->entry[0]) : 0) | 1;
+	}
 	place = atomic_read(&sheaf->entry[size - 1]);
 	if (!slab_find(arena, cache, place, &o))
 		return 0;

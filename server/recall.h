@@ -46,7 +46,7 @@ void recall_shrink(struct arena *arena, struct session *session, struct cache *c
 
 /*
  * One tick: what has not changed for RECALL_TICKS of them goes back.  A thread that allocates and frees without ever asking for a sheaf
- * changes the generation of its sheaf's top object; in a cache without owner words nothing would tell, and threads keep theirs.
+ * changes the generation of its sheaf's top object; a foreign sheaf is as old as its first entry, though the thread goes on with it; in a cache without owner words nothing would tell, and threads keep theirs.
  */
 void recall_decay(struct arena *arena);
 
