@@ -372,12 +372,12 @@ ask_more(struct slabc_cache *k, uint32_t ask)
 void
 cache_ask_ahead(struct slabc_cache *k)
 {
+	uint32_t ask, n_granted = atomic_read(&k->shown->n_granted);
 	union proto_request request;
-	uint32_t ask;
 
 	cache_learn(k);
 	ask = atomic_read(&k->ask);
-	if (ask < CLIENT_MIN_AHEAD || k->is_single || barn_count(atomic_read(&k->shown->full)) > atomic_read(&k->shown->n_granted) / 2)
+	if (ask < CLIENT_MIN_AHEAD || k->is_single || n_granted == 0 || barn_count(atomic_read(&k->shown->full)) > n_granted / 2)
 		return;
 	/* A thread that wants one so seldom hardly waits: more likely its objects swing about what it has. */
 	if (session_now_ns() - atomic_read(&k->asked_ns) > AHEAD_NS) {

@@ -165,6 +165,7 @@ struct __attribute__((aligned(64))) thread_cache {
 	uint16_t home_os_node;
 	uint32_t home_first;
 	uint32_t n_home;
+	uint16_t opened_s;  /* coarse time at which the foreign sheaf was begun, seconds, cut off */
 	uint16_t n_unasked; /* frees for which slabd is not to be asked for a sheaf: it was, and gave none */
 };
 _Static_assert(sizeof(struct thread_cache) == 64 && LAYOUT_MAX_SLOTS <= INT16_MAX + 1, "thread_cache");
@@ -381,7 +382,10 @@ void rack_drop(struct slabc_cache *k, struct thread_block *tb, bool is_forgotten
 bool foreign_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep);
 /* Makes the claims; the sheaf goes on to the barn, its record stays with the thread.  Only from inside. */
 void foreign_flush(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *t);
-/* As that, and the record goes too. */
+/* As that, if it is old: no claim is made so late that a generation could have come round (I1b).  For the slow paths; slabd sees to other threads. */
+enum { FOREIGN_MAX_AGE_S = 2 };
+void foreign_flush_old(struct slabc_cache *k, struct thread_block *tb);
+/* As foreign_flush(), and the record goes too. */
 void foreign_drop(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *t);
 
 /* node.c */
