@@ -20,6 +20,8 @@ enum { MAX_FULL = LAYOUT_MAX_SLOTS / 2, MAX_LEND_ASK = 64 };
 
 /* A barn that grew shrinks, by half at a time, when no refill was wanted for so long. */
 #define KEEP_NS INT64_C(10000000000)
+/* Between two refills of a stream of them. */
+#define AHEAD_NS 5000000
 
 static uint64_t indexes_used[CLIENT_MAX_HANDLES / 64]; /* library_lock */
 
@@ -128,6 +130,9 @@ cache_learn_now(struct slabc_cache *k)
 		return;
 	keep = (uint64_t)atomic_read(&k->keep) * atomic_read(&k->capacity) / capacity;
 	set_knobs(k, capacity, now >> 16);
+	/* The next refill asks by the new limit. */
+	if (atomic_read(&k->ask) > atomic_read(&k->max_ask))
+		atomic_write(&k->ask, atomic_read(&k->max_ask));
 	max_full = atomic_read(&k->max_full);
 	atomic_write(&k->keep, keep == 0 ? 1 : keep < max_full ? (uint32_t)keep : max_full);
 }
@@ -168,6 +173,33 @@ sheaf_let_go(struct slabc_cache *k, uint32_t slot)
 		barn_push(&k->shown->returned, slots, slot);
 }
 
+/*
+ * Has slabd taken a revoked sheaf, and read all that it reads of it?  Of an unsettled one it reads the record too, which is the thread's: by the
+ * size, since SHEAF_UNSETTLED may be there again, put back by a thread that entered the sheaf while slabd took that away.
+ */
+static bool
+is_gone(const struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
+{
+	if (atomic_read(&k->c->slots[slot].holder) == holder)
+		return false;
+	/* order: TAKEN acquire - pairs with grant_take_back(), as the size below: the record's words were read */
+	return !(atomic_read_acquire(&s->busy) & SHEAF_UNSETTLED) || atomic_read_acquire(&s->size) == 0 || MUTANT(RECORD_REUSED);
+}
+
+bool
+sheaf_forget(struct slabc_cache *k, uint32_t holder, struct sheaf **sheafp, int16_t *slotp, struct sheaf *none)
+{
+	uint32_t slot = (uint32_t)*slotp;
+
+	if (!is_gone(k, slot, *sheafp, holder))
+		return false;
+	/* Forgotten first: once let go of, it may be another thread's. */
+	*slotp = CLIENT_NO_SLOT;
+	atomic_write(sheafp, none);
+	sheaf_let_go(k, slot);
+	return true;
+}
+
 bool
 sheaf_shut(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 {
@@ -176,7 +208,7 @@ sheaf_shut(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holde
 		if (atomic_read(&s->floor) != SHEAF_REVOKED)
 			return true;
 		sheaf_leave(s);
-		if (atomic_read(&k->c->slots[slot].holder) != holder) {
+		if (is_gone(k, slot, s, holder)) {
 			sheaf_let_go(k, slot);
 			return false;
 		}
@@ -217,6 +249,19 @@ barn_has_room(const struct slabc_cache *k, uint32_t size, uint32_t n)
 	return there + n <= atomic_read(&k->max_empty);
 }
 
+/* What the barn has beyond the limit, as after a tuning, goes back.  Slabd has called it in; what was put down meanwhile by the old knobs is left. */
+static void
+drop_surplus(struct slabc_cache *k)
+{
+	for (uint32_t i = 0; i < MAX_FULL && barn_count(atomic_read(&k->shown->full)) > atomic_read(&k->max_full); i++) {
+		struct sheaf *s;
+		int32_t slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_BORROWED, &s);
+
+		if (slot == CLIENT_NO_SLOT || !barn_return(k, (uint32_t)slot, s, LAYOUT_HOLDER_BORROWED))
+			return;
+	}
+}
+
 bool
 barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 {
@@ -227,6 +272,7 @@ barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 	if (!sheaf_shut(k, slot, s, holder))
 		return false;
 	cache_learn(k);
+	drop_surplus(k);
 	size = atomic_read(&s->size);
 	if (slots[slot].capacity == atomic_read(&k->capacity) && barn_has_room(k, size, 1)) {
 		if (!barn_take(&slots[slot], holder, LAYOUT_HOLDER_BARN))
@@ -326,11 +372,19 @@ ask_more(struct slabc_cache *k, uint32_t ask)
 void
 cache_ask_ahead(struct slabc_cache *k)
 {
-	uint32_t ask = atomic_read(&k->ask);
+	uint32_t ask, n_granted = atomic_read(&k->shown->n_granted);
 	union proto_request request;
 
-	if (ask < CLIENT_MIN_AHEAD || k->is_single || barn_count(atomic_read(&k->shown->full)) > atomic_read(&k->shown->n_granted) / 2 ||
-		atomic_swap(&k->shown->is_refilling, 1))
+	cache_learn(k);
+	ask = atomic_read(&k->ask);
+	if (ask < CLIENT_MIN_AHEAD || k->is_single || n_granted == 0 || barn_count(atomic_read(&k->shown->full)) > n_granted / 2)
+		return;
+	/* A thread that wants one so seldom hardly waits: more likely its objects swing about what it has. */
+	if (session_now_ns() - atomic_read(&k->asked_ns) > AHEAD_NS) {
+		atomic_write(&k->ask, 1);
+		return;
+	}
+	if (atomic_swap(&k->shown->is_refilling, 1))
 		return;
 	request = refill_request(k, ask, 0);
 	note_regret(k);
@@ -343,13 +397,13 @@ cache_ask_ahead(struct slabc_cache *k)
 int
 cache_refill(struct slabc_cache *k, int64_t deadline)
 {
-	/* What is on its way is there first: it only has to be waited for. */
-	uint32_t ask = k->is_single || atomic_read(&k->shown->is_refilling) ? 1 : atomic_read(&k->ask);
-	union proto_request request = refill_request(k, ask, 0);
+	union proto_request request;
 	union proto_reply reply;
 	int r;
 
 	cache_learn(k);
+	/* What is on its way is there first: it only has to be waited for. */
+	request = refill_request(k, k->is_single || atomic_read(&k->shown->is_refilling) ? 1 : atomic_read(&k->ask), 0);
 	note_regret(k);
 	if (k->is_nowait)
 		return session_refill_nowait(k->c, &request);

@@ -125,6 +125,20 @@ fault_counter(struct slabc_cache *k, enum fault kind)
 	}
 }
 
+/* Is it an object of another cache, whose handle should have been used? */
+static const char *
+other_cache(const struct slabc_cache *k, const void *p)
+{
+	uint64_t off = (uint64_t)((const char *)p - k->c->base);
+	uint8_t incarnation;
+	uint32_t cache, *word;
+
+	if (off >= k->c->span || off % (1u << LAYOUT_PLACE_SHIFT) ||
+		!ref_find_word(k->c, (uint32_t)(off >> LAYOUT_PLACE_SHIFT), &cache, &word, &incarnation) || cache == k->v.cache)
+		return NULL;
+	return k->c->caches[cache].name;
+}
+
 static int
 fault_count(struct slabc_cache *k, enum fault kind, const void *p, uint64_t *np)
 {
@@ -137,7 +151,11 @@ fault_count(struct slabc_cache *k, enum fault kind, const void *p, uint64_t *np)
 				  "freed by reference",
 	};
 
+	const char *other = kind == FAULT_WILD ? other_cache(k, p) : NULL;
+
 	*np = atomic_add(fault_counter(k, kind), 1) + 1;
+	if (other)
+		return error_set(EINVAL, "free of %p in cache '%s' refused: it is no object of this cache: it is one of cache '%.47s'", p, k->name, other);
 	return error_set(EINVAL, "free of %p in cache '%s' refused: %s", p, k->name, sentences[kind]);
 }
 

@@ -185,6 +185,7 @@ struct __attribute__((aligned(64))) thread_cache {
 	uint16_t home_os_node;
 	uint32_t home_first;
 	uint32_t n_home;
+	uint16_t opened_s;  /* coarse time at which the foreign sheaf was begun, seconds, cut off */
 	uint16_t n_unasked; /* frees for which slabd is not to be asked for a sheaf: it was, and gave none */
 };
 _Static_assert(sizeof(struct thread_cache) == 64 && LAYOUT_MAX_SLOTS <= INT16_MAX + 1, "thread_cache");
@@ -256,7 +257,8 @@ int options_read(void *to, size_t size, const void *from);
 int64_t session_now_ns(void);
 /* When a call that began just now must be over; *deadlinep 0: not looked at the clock yet. */
 int64_t session_deadline(const struct slabc *c, int64_t *deadlinep);
-int session_connect(struct slabc *c, const char *path, int64_t deadline);
+/* source: who named the path. */
+int session_connect(struct slabc *c, const char *path, const char *source, int64_t deadline);
 /* Sends and waits for the reply.  fds, n_fdsp as in channel_recv(), NULL: none. */
 int session_call(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int64_t deadline);
 int session_call_fds(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int *fds,
@@ -302,7 +304,9 @@ void mapping_drop(struct slabc *c);
 struct sheaf *mapping_sheaf(const struct slabc *c, uint32_t slot);
 
 /* block.c */
-/* The calling thread is inside from here on.  false, a nested call: it was already, or is in the midst of k's (if not NULL) main sheaf. */
+/* Is the calling thread in the midst of one of its sheaves of k?  So in a handler that interrupted a call that went without thread_enter(). */
+bool thread_is_amid(const struct slabc_cache *k);
+/* The calling thread is inside from here on.  false, a nested call: it was already, or is in the midst of one of its sheaves of k (if not NULL). */
 bool thread_enter(const struct slabc_cache *k);
 void thread_leave(void);
 /* As thread_enter(), where the calling thread has a record of k, of an ordinary cache, and nothing to catch up on: its block. NULL: the long way. */
@@ -349,8 +353,13 @@ bool barn_return(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t
 void sheaf_open(const struct slabc_cache *k, struct sheaf *s, uint32_t slot);
 /* Makes it busy for good, so that it may be handed on.  false: slabd has taken it, and it was let go of; or slabd died at that. */
 bool sheaf_shut(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
-/* slabd has taken the sheaf (LAYOUT_HOLDER_RECALLED), and its thread has forgotten it: slabd may lend the slot again. */
+/* slabd has taken the sheaf (LAYOUT_HOLDER_RECALLED), an ordinary one, and its thread has forgotten it: slabd may lend the slot again. */
 void sheaf_let_go(struct slabc_cache *k, uint32_t slot);
+/*
+ * Of a revoked sheaf that is holder's: forgets it, for none, once slabd is through with it, so that slabd may lend the slot again.  false: not
+ * yet, or slabd finds it busy and lets it be.
+ */
+bool sheaf_forget(struct slabc_cache *k, uint32_t holder, struct sheaf **sheafp, int16_t *slotp, struct sheaf *none);
 /* Lets slabd finish what it does with a revoked sheaf. */
 void sheaf_pause(void);
 /* library_lock held: the handle is in no chain and with no thread. */
@@ -414,7 +423,10 @@ void rack_drop(struct slabc_cache *k, struct thread_block *tb, bool is_forgotten
 bool foreign_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep);
 /* Makes the claims; the sheaf goes on to the barn, its record stays with the thread.  Only from inside. */
 void foreign_flush(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *t);
-/* As that, and the record goes too. */
+/* As that, if it is old: no claim is made so late that a generation could have come round (I1b).  For the slow paths; slabd sees to other threads. */
+enum { FOREIGN_MAX_AGE_S = 2 };
+void foreign_flush_old(struct slabc_cache *k, struct thread_block *tb);
+/* As foreign_flush(), and the record goes too. */
 void foreign_drop(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *t);
 
 /* node.c */
@@ -492,11 +504,11 @@ thread_holder(const struct thread_block *tb)
 	return LAYOUT_HOLDER_THREAD + tb->number;
 }
 
-/* Interrupted by a handler in the midst of it?  What is asked of the calling thread's main sheaf only. */
+/* Interrupted by a handler in the midst of it?  What is asked of the calling thread's sheaves only. */
 static inline bool
 sheaf_is_entered(const struct sheaf *s)
 {
-	return s != &no_sheaf && (atomic_read(&s->busy) & SHEAF_BUSY) != 0;
+	return s && s != &no_sheaf && (atomic_read(&s->busy) & SHEAF_BUSY) != 0;
 }
 
 /* Objects in a sheaf of one's own; -1: revoked. */

@@ -128,7 +128,7 @@ segment_of(const struct slabc *c, uint32_t page)
 
 /* Makes the word say SHARED, if it names a holder who lets it. */
 static int
-share(const struct slabc *c, uint32_t *word, uint32_t *wp)
+share(const struct slabc *c, const void *p, uint32_t *word, uint32_t *wp)
 {
 	/* order: WORD acquire - what the holder wrote */
 	uint32_t w = atomic_read_acquire(word);
@@ -136,11 +136,11 @@ share(const struct slabc *c, uint32_t *word, uint32_t *wp)
 	for (uint32_t tries = 0; tries < MAX_LOST_CLAIMS; tries++) {
 		*wp = w;
 		if (!word_is_live(w))
-			return error_set(EINVAL, "a reference of an object that nobody holds");
+			return error_set(EINVAL, "a reference of %p, which nobody holds: it was freed", p);
 		if (word_state(w) == WORD_SHARED)
 			return 0;
 		if (word_owner(w) != c->me)
-			return error_set(EINVAL, "a reference of an object that another client holds and has not shared");
+			return error_set(EINVAL, "a reference of %p, which another client holds and has not shared", p);
 		/* order: WORD release - what was written into the object is there for who resolves the reference */
 		*wp = word_with(w, c->me, WORD_SHARED);
 		STEP(SHARE_READ);
@@ -171,7 +171,7 @@ ref_of(struct slabc *c, const void *p)
 		if (off >= c->span || off % (1u << LAYOUT_PLACE_SHIFT) || !ref_find_word(c, place, &cache, &word, &incarnation))
 			r = error_set(EINVAL, "%p is not the first byte of an object of this arena", p);
 		else if (!cache_is_wordless(c, cache))
-			r = share(c, word, &w);
+			r = share(c, p, word, &w);
 	}
 	if (r == 0) {
 		return make(c, place, incarnation, w);
@@ -323,7 +323,7 @@ free_ref(struct slabc *c, slabc_ref ref)
 		r = thread_get(k, &tb);
 	if (r < 0)
 		return r;
-	if (sheaf_is_entered(tb->main[k->v.index]))
+	if (thread_is_amid(k))
 		return error_set(EAGAIN, "slabc_free_ref() in a signal handler that interrupted its cache");
 	thread_drain(tb);
 	return thread_free_exact(k, tb, found.place, found.word, found.generation, &deadline);

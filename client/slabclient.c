@@ -147,7 +147,7 @@ options_read(void *to, size_t size, const void *from)
 }
 
 static int
-check_options(struct slabc_options *o, const struct slabc_options *opt)
+check_options(struct slabc_options *o, const struct slabc_options *opt, const char **sourcep)
 {
 	int r;
 
@@ -160,10 +160,15 @@ check_options(struct slabc_options *o, const struct slabc_options *opt)
 		return error_set(EINVAL, "flags 0x%x: SLABC_RDONLY is the only one", o->flags);
 	if (o->timeout_ms < -1)
 		return error_set(EINVAL, "timeout_ms %d: -1 (for ever), 0 (%d), or more", o->timeout_ms, DEFAULT_TIMEOUT_MS);
-	if (!o->socket)
+	*sourcep = "options.socket";
+	if (!o->socket) {
 		o->socket = getenv("SLABD_SOCKET");
-	if (!o->socket || !*o->socket)
+		*sourcep = "$SLABD_SOCKET";
+	}
+	if (!o->socket || !*o->socket) {
 		o->socket = SLABC_DEFAULT_SOCKET;
+		*sourcep = "the default; $SLABD_SOCKET is not set";
+	}
 	if (!o->arena)
 		o->arena = SLABC_DEFAULT_ARENA;
 	if (strlen(o->arena) >= sizeof(((struct proto_attach_request *)NULL)->arena))
@@ -212,10 +217,10 @@ session_free(struct slabc *c)
 
 /* -ENOTCONN: slabd has ended in the midst of it, and another may be there in a moment. */
 static int
-try_open(struct slabc *c, const struct slabc_options *o, int64_t deadline)
+try_open(struct slabc *c, const struct slabc_options *o, const char *source, int64_t deadline)
 {
 	uint64_t nonce = 0;
-	int r = session_connect(c, o->socket, deadline);
+	int r = session_connect(c, o->socket, source, deadline);
 
 	if (r == 0)
 		r = session_hello(c, &nonce, deadline);
@@ -231,7 +236,8 @@ session_open(struct slabc **cp, const struct slabc_options *opt)
 	struct slabc *c;
 	int64_t deadline = 0;
 	uint32_t pause_us = 0;
-	int r = check_options(&o, opt);
+	const char *source = "";
+	int r = check_options(&o, opt, &source);
 
 	if (r < 0)
 		return r;
@@ -250,7 +256,7 @@ session_open(struct slabc **cp, const struct slabc_options *opt)
 
 	session_deadline(c, &deadline);
 	do
-		r = try_open(c, &o, deadline);
+		r = try_open(c, &o, source, deadline);
 	while (r == -ENOTCONN && session_rest(c, &pause_us, deadline));
 	if (r < 0) {
 		session_free(c);

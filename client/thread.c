@@ -110,19 +110,13 @@ static int
 wait_revoked(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep)
 {
 	struct thread_cache *t = &tb->cache[k->v.index];
-	uint32_t slot = (uint32_t)t->main_slot;
-	int r = 0;
+	int r;
 
-	if (atomic_read(&k->c->slots[slot].holder) != thread_holder(tb)) {
-		/* Forgotten first: once let go of, it may be another thread's. */
-		t->main_slot = CLIENT_NO_SLOT;
-		atomic_write(&tb->main[k->v.index], &no_sheaf);
-		sheaf_let_go(k, slot);
-	} else {
-		r = check_deadline(k, deadlinep);
-		if (r == 0)
-			sheaf_pause();
-	}
+	if (sheaf_forget(k, thread_holder(tb), &tb->main[k->v.index], &t->main_slot, &no_sheaf))
+		return 0;
+	r = check_deadline(k, deadlinep);
+	if (r == 0)
+		sheaf_pause();
 	return r;
 }
 
@@ -138,13 +132,7 @@ look_at_spare(struct slabc_cache *k, struct thread_block *tb, int32_t *np)
 	*np = sheaf_look(s);
 	if (*np >= 0)
 		return s;
-	if (atomic_read(&k->c->slots[t->spare_slot].holder) != thread_holder(tb)) {
-		uint32_t slot = (uint32_t)t->spare_slot;
-
-		t->spare = NULL;
-		t->spare_slot = CLIENT_NO_SLOT;
-		sheaf_let_go(k, slot);
-	}
+	sheaf_forget(k, thread_holder(tb), &t->spare, &t->spare_slot, NULL);
 	return NULL;
 }
 
@@ -208,6 +196,7 @@ thread_fetch(struct slabc_cache *k, struct thread_block *tb, uint32_t *n_dropped
 				return r;
 		}
 	}
+	foreign_flush_old(k, tb);
 	while (!fetch_now(k, tb)) {
 		r = check_deadline(k, deadlinep);
 		if (r == 0)
@@ -395,6 +384,7 @@ thread_make_room_now(struct slabc_cache *k, struct thread_block *tb)
 int
 thread_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep)
 {
+	foreign_flush_old(k, tb);
 	for (;;) {
 		struct sheaf *s = tb->main[k->v.index];
 		int32_t slot;

@@ -352,12 +352,8 @@ finish_session(struct session *session)
 static void
 count_opener(struct session *session, struct cache *cache)
 {
-	if (!session_has_open(session, cache->id))
-		return;
-	atomic_add(&cache->n_openers, 1);
-	/* A request that was under way is lost. */
-	if (session->map)
-		atomic_write(&session_cache(session, cache->id)->is_refilling, 0);
+	if (session_has_open(session, cache->id))
+		atomic_add(&cache->n_openers, 1);
 }
 
 static void
@@ -454,6 +450,8 @@ carry_out(struct adoption *a, uint64_t start_ns)
 	arena->store_number = a->number;
 	finish(arena);
 	finish_sessions(arena);
+	/* Clients wait: what is committed from here on becomes transparent huge pages later. */
+	arena->is_made = true;
 	/* Short of memory it serves on with what is there. */
 	if (arena_commit_reserve(arena, a->why, a->why_size) < 0)
 		log_warning("arena '%s': %s", arena->name, a->why);

@@ -36,8 +36,12 @@ arena_adopt_units(struct arena_segment *s)
 			continue;
 		pages_adopt(&s->pages, unit);
 		s->arena->committed_bytes += (uint64_t)unit_pages * LAYOUT_PAGE_BYTES;
-		if (s->units[unit] != LEDGER_UNIT_COLLAPSED)
+		if (s->units[unit] != LEDGER_UNIT_COLLAPSED) {
+			/* It waited, or the kernel had none: it is asked again, once. */
+			if (s->is_thp)
+				bitset_set(&s->waiting, unit);
 			continue;
+		}
 		bitset_set(&s->collapsed, unit);
 		s->arena->thp_bytes += (uint64_t)unit_pages * LAYOUT_PAGE_BYTES;
 	}

@@ -451,7 +451,7 @@ conn_resume(struct loop *loop, const struct loop_message *m)
 	}
 	conn->has_hello = true;
 	if (status == PROTO_STATUS_OK) {
-		atomic_write(&conn->session->state, SESSION_LIVE);
+		session_resume(conn->session);
 		log_info("client %u (pid %d) has taken its session up again", conn->session->id, conn->peer.pid);
 		n = proto_pack_reply(buf, sizeof buf, PROTO_OP_RESUME, m->request_id, &reply);
 	} else {

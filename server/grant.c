@@ -187,7 +187,8 @@ take_unsettled(struct take *t, uint32_t n)
 	bool is_won = take_find(t, place, &o) && claim_make(t->session, t->cache, &arena->words[o.word], recorded);
 
 	STEP(TAKE_CLEARED);
-	atomic_write(&t->sheaf->size, n);
+	/* order: TAKEN release - the record was read as far as the sheaf has shrunk: its thread may write it anew when that is empty */
+	atomic_write_release(&t->sheaf->size, n);
 	STEP(TAKE_REMOVED);
 	if (!is_won || !take_mark(t, place, &o))
 		claim_lost(t->session, t->cache);
@@ -240,7 +241,7 @@ grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 		size = 0;
 	}
 	if (is_unsettled && size == 0)
-		atomic_write(&t.sheaf->busy, 0);
+		atomic_write_release(&t.sheaf->busy, 0);
 	if (size == 0)
 		return;
 	t.node = &t.cache->nodes[0];
@@ -265,7 +266,8 @@ grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 		take_unsettled(&t, --size);
 	/* An ordinary slot again, whoever has it next; not before it is empty. */
 	if (is_unsettled)
-		atomic_write(&t.sheaf->busy, 0);
+		/* order: TAKEN release - as in take_unsettled() */
+		atomic_write_release(&t.sheaf->busy, 0);
 	if (t.barn && t.barn->size) {
 		if (t.node != t.barn_node) {
 			node_unlock(t.node);
@@ -381,6 +383,48 @@ grant_call_in(struct session *session, struct cache *cache)
 	take_list(session, cache, &lists->returned, LAYOUT_HOLDER_RETURNED, false);
 	take_list(session, cache, &lists->full, LAYOUT_HOLDER_BARN, false);
 	stash_trim(session, cache, 0);
+}
+
+/* Keeps the newest sheaves of the list, max_kept of them, of the cache's capacity, and takes the others. */
+static void
+trim_list(struct session *session, struct cache *cache, uint64_t *head, uint32_t max_kept)
+{
+	struct layout_slot *shown = session_slots(session);
+	uint32_t n_kept = 0, n_slots = session->n_slots;
+	uint16_t kept[LAYOUT_MAX_SLOTS];
+
+	for (uint32_t tries = 0; tries < n_slots; tries++) {
+		int32_t slot = barn_pop(head, shown, n_slots);
+
+		if (slot < 0)
+			break;
+		if (session->slots[slot].cache != cache->id) {
+			session_fault(session, "a slot of another cache on a list");
+			continue;
+		}
+		if (n_kept < max_kept && session->slots[slot].capacity == cache->capacity &&
+			atomic_read(&shown[slot].holder) == LAYOUT_HOLDER_BARN) {
+			kept[n_kept++] = (uint16_t)slot;
+			continue;
+		}
+		if (!session_slot_take(session, (uint32_t)slot, LAYOUT_HOLDER_BARN))
+			continue;
+		grant_take_back(session, (uint32_t)slot, true);
+		session_slot_put(session, (uint32_t)slot);
+	}
+	/* In the order in which they were.  Off the list nobody could take them: who finds none meanwhile asks for one. */
+	while (n_kept > 0)
+		barn_push(head, shown, kept[--n_kept]);
+}
+
+void
+grant_trim(struct session *session, struct cache *cache)
+{
+	struct layout_session_cache *lists = session_cache(session, cache->id);
+	uint64_t max_full = cache->max_cached / ((uint64_t)cache->capacity * cache->object_bytes);
+
+	trim_list(session, cache, &lists->full, max_full == 0 ? 1 : max_full < LAYOUT_MAX_SLOTS ? (uint32_t)max_full : LAYOUT_MAX_SLOTS);
+	trim_list(session, cache, &lists->empty, LAYOUT_MAX_SLOTS);
 }
 
 /* A grant under way. */
@@ -651,7 +695,7 @@ lend_run(struct lending *l, uint32_t n_pages, struct grant *grant, char *why, si
 			(unsigned long long)arena->options.limit_bytes);
 		return -ENOMEM;
 	}
-	if (quota_room(l->session, (uint64_t)n_pages * LAYOUT_PAGE_BYTES, (uint64_t)n_pages * LAYOUT_PAGE_BYTES, why, why_size) == 0)
+	if (quota_room(l->session, (uint64_t)n_pages * LAYOUT_PAGE_BYTES, (uint64_t)n_pages * LAYOUT_PAGE_BYTES, true, why, why_size) == 0)
 		return -EDQUOT;
 	slot = session_slot_get(l->session, l->cache, 1);
 	if (slot < 0) {
@@ -698,12 +742,32 @@ lend_empty(struct session *session, struct cache *cache, uint32_t want, struct g
 	return 0;
 }
 
+/* What the client's quota leaves, into l->room; 0: nothing is to be lent, and no error. */
+static int
+find_room(struct lending *l, uint32_t want, struct grant *grant, char *why, size_t why_size)
+{
+	uint64_t bytes = l->cache->object_bytes, least = l->is_all_or_none ? l->capacity * bytes : bytes;
+	uint64_t most = ((uint64_t)want * l->capacity + (l->stash ? l->cache->cpu_partial : 0)) * bytes;
+
+	l->room = quota_room(l->session, least, most, false, why, why_size) / bytes;
+	if (l->room > 0 || l->is_ahead)
+		return 0;
+	/* What was asked for ahead comes first. */
+	if (!l->is_all_or_none && barn_count(atomic_read(&session_cache(l->session, l->cache->id)->full)) > 0) {
+		grant->n_sheaves = 1;
+		return 0;
+	}
+	l->room = quota_room(l->session, least, most, true, why, why_size) / bytes;
+	return l->room > 0 ? 0 : -EDQUOT;
+}
+
 int
 grant_refill(struct session *session, struct cache *cache, const struct grant_request *request, struct grant *grant, char *why,
 	size_t why_size)
 {
 	struct arena *arena = session->arena;
 	bool to_app = request->capacity != 0;
+	int r;
 	uint32_t want = request->n_sheaves < MAX_SHEAVES ? request->n_sheaves : MAX_SHEAVES;
 	uint64_t share = carved_objects(cache) / CARVE_SHARE; /* objects */
 	struct lending l = {
@@ -738,11 +802,9 @@ grant_refill(struct session *session, struct cache *cache, const struct grant_re
 			return 0;
 	}
 	l.stash = stash_get(session, cache, &cache->nodes[l.nodes[0]]);
-	l.room = quota_room(session, (uint64_t)(to_app ? l.capacity : 1) * cache->object_bytes, ((uint64_t)want * l.capacity + (l.stash ? cache->cpu_partial : 0)) * cache->object_bytes,
-			 why, why_size) /
-		 cache->object_bytes;
-	if (l.room == 0)
-		return -EDQUOT;
+	r = find_room(&l, want, grant, why, why_size);
+	if (r < 0 || l.room == 0)
+		return r;
 	do {
 		int32_t slot = session_slot_get(session, cache, l.capacity);
 		uint32_t n;

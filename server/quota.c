@@ -10,8 +10,11 @@
 #include "server/recall.h"
 #include "server/stats.h"
 
-/* Of what others have, for client-min. */
+/* Of what others have, for client-min; and of what a client has that asks again and again for more than client-max. */
 static const uint64_t max_age_ns = 100000000;
+
+/* Refusals in a row, each after a count of its own. */
+enum { MAX_COUNTED = 8 };
 
 /* In sheaves; without owner words, all that was lent and is not back. The session's work is held. */
 static uint64_t
@@ -75,6 +78,8 @@ count(struct session *mine)
 	struct arena *arena = mine->arena;
 	struct stats_census *census = malloc(sizeof *census);
 
+	mine->quota.counted_ns = clock_now_ns();
+	mine->quota.n_counts++;
 	if (!census)
 		return;
 	pthread_mutex_lock(&arena->quota_lock);
@@ -94,23 +99,43 @@ room_left(const struct session *session, uint64_t max)
 	return has < max ? max - has : 0;
 }
 
-uint64_t
-quota_room(struct session *session, uint64_t least, uint64_t want, char *why, size_t why_size)
+/* Was it refused often just now, and gave nothing back since?  What others freed of its own counts a moment later. */
+static bool
+is_known_full(const struct session *session)
 {
-	const struct arena *arena = session->arena;
-	uint64_t max = arena->options.client_max, room;
+	const struct session_quota *q = &session->quota;
 
-	if (max == 0 || room_left(session, max) >= want)
-		return want;
+	return q->n_refused >= MAX_COUNTED && q->taken == 0 && clock_now_ns() - q->counted_ns < max_age_ns;
+}
+
+static uint64_t
+count_room(struct session *session, uint64_t least, uint64_t max)
+{
+	uint64_t room;
+
 	count(session);
 	room = room_left(session, max);
-	if (room < least) {
-		recall_own(session);
-		count(session);
-		room = room_left(session, max);
-	}
 	if (room >= least)
+		return room;
+	recall_own(session);
+	count(session);
+	return room_left(session, max);
+}
+
+uint64_t
+quota_room(struct session *session, uint64_t least, uint64_t want, bool may_count, char *why, size_t why_size)
+{
+	const struct arena *arena = session->arena;
+	uint64_t max = arena->options.client_max, room = max ? room_left(session, max) : want;
+
+	if (room < least && may_count && !is_known_full(session))
+		room = count_room(session, least, max);
+	if (room >= least) {
+		session->quota.n_refused = 0;
 		return room < want ? room : want;
+	}
+	if (may_count)
+		session->quota.n_refused++;
 	snprintf(why, why_size, "this client has its %llu bytes of arena '%s' (client-max): %llu in objects, %llu idle",
 		(unsigned long long)max, arena->name, (unsigned long long)session->quota.held,
 		(unsigned long long)(session->quota.counted - session->quota.held));

@@ -350,6 +350,7 @@ session_end(struct session *session, bool still_named)
 		session->next->prevp = session->prevp;
 	arena->n_sessions--;
 	arena->n_dead++;
+	arena->n_dead_faults += session_count_faults(session);
 	readers_leave(&arena->readers, &session->reader);
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	session_free(session);
@@ -387,6 +388,15 @@ session_mark_dying(struct session *session)
 {
 	atomic_write(&session->arena->clients[session->client].state, LEDGER_CLIENT_DYING);
 	atomic_write(&session->state, SESSION_DYING);
+}
+
+void
+session_resume(struct session *session)
+{
+	for (uint32_t id = 1; session->map && id < LAYOUT_MAX_CACHES; id++)
+		if (atomic_read(&session_cache(session, id)->is_refilling))
+			atomic_write(&session_cache(session, id)->is_refilling, 0);
+	atomic_write(&session->state, SESSION_LIVE);
 }
 
 bool
@@ -430,6 +440,9 @@ session_set_open(struct session *session, struct cache *cache, bool is_open)
 {
 	uint8_t bit = (uint8_t)(1u << (cache->id % 8)), *bits = &session->has_open[cache->id / 8];
 
+	/* Whatever was on its way to a cache of that id before is not any more. */
+	if (is_open && session->map)
+		atomic_write(&session_cache(session, cache->id)->is_refilling, 0);
 	if (session_has_open(session, cache->id) == is_open)
 		return;
 	atomic_write(bits, *bits ^ bit);
@@ -672,6 +685,21 @@ session_idle_bytes(const struct session *session, bool is_with_words)
 		if (!(is_with_words && k->flags & LAYOUT_CACHE_NO_OWNER))
 			bytes += (uint64_t)stash_size(session, k->id) * k->object_bytes;
 	return bytes;
+}
+
+uint64_t
+session_count_faults(const struct session *session)
+{
+	uint64_t n = atomic_read(&session->n_faults);
+
+	/* Cache 0: frees of what is an object of no cache.  Caches that were destroyed count too. */
+	for (uint32_t id = 0; session->map && id <= atomic_read(&session->arena->max_cache); id++) {
+		const struct layout_session_cache *c = session_cache(session, id);
+
+		n += atomic_read(&c->n_double_frees) + atomic_read(&c->n_wild_frees) + atomic_read(&c->n_misaligned_frees) +
+		     atomic_read(&c->n_refused_frees);
+	}
+	return n;
 }
 
 void

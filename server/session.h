@@ -44,6 +44,9 @@ struct session_quota {
 	uint64_t granted_before; /* before the count under way */
 	uint64_t taken_before;
 	bool is_marked;
+	uint64_t counted_ns; /* when a call for this session counted last, and how often such did */
+	uint64_t n_counts;
+	uint32_t n_refused;  /* in a row */
 };
 
 struct session {
@@ -112,6 +115,9 @@ void session_for_each(
 /* Nothing is granted to it any more, by this slabd or the next.  work held. */
 void session_mark_dying(struct session *session);
 
+/* Its client has another connection: refills that were on their way over the old one are not any more. */
+void session_resume(struct session *session);
+
 /* The session of a client slot that the ledger says lives, of a dead slabd's; fd, its segment, is taken over (-1: read-only).  0; or a negative errno and a
  * sentence that says what does not agree, and fd is closed. */
 int session_adopt(struct session **sessionp, struct arena *arena, uint32_t client, int fd, char *why, size_t why_size);
@@ -171,6 +177,9 @@ void session_slot_put(struct session *session, uint32_t slot);
 /* Entries of a slot: what the client claims, as far as it can be true.  Bytes of objects in all of its slots, or only of those with owner words. Nothing need be held but sessions_lock. */
 uint32_t session_slot_entries(const struct session *session, uint32_t slot);
 uint64_t session_idle_bytes(const struct session *session, bool is_with_words);
+
+/* Things that no correct client does: what slabd met, and bad frees that the client counted. */
+uint64_t session_count_faults(const struct session *session);
 
 /* What a client says of itself: logged with its name, so many a session. */
 void session_report(struct session *session, const char *what);

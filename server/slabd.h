@@ -72,7 +72,8 @@ struct slabd {
 	unsigned n_arenas;
 	struct listener *listener;
 	struct store store;
-	struct event *decay; /* loop 0's */
+	struct event *decay; /* loop 0's, as the next one */
+	struct event *collapse; /* NULL: no arena has transparent huge pages */
 	uint64_t started_ns; /* monotonic */
 	uint64_t n_bad_packets; /* atomic */
 	/*

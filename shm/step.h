@@ -127,8 +127,10 @@
 	X(AUDIT_COUNTS)                                                                                                                    \
 	X(LIVE_MINE)                                                                                                                       \
 	X(ORDINARY_TAKE)                                                                                                                   \
+	X(RECORD_REUSED)                                                                                                                   \
 	X(SHOW_LATE)                                                                                                                       \
 	X(NO_GUARD)                                                                                                                        \
+	X(ONLY_MAIN_IS_ENTERED)                                                                                                            \
 	X(WATCH_LATE)                                                                                                                      \
 	X(LOG_UNLOCKED)                                                                                                                    \
 	X(SEAL_FIRST)                                                                                                                      \
