@@ -324,12 +324,12 @@ ask_more(struct slabc_cache *k, uint32_t ask)
 }
 
 void
-cache_ask_ahead(struct slabc_cache *k)
+cache_ask_ahead(struct slabc_cache *k, uint32_t n_in_hand)
 {
 	uint32_t ask = atomic_read(&k->ask);
 	union proto_request request;
 
-	if (ask < CLIENT_MIN_AHEAD || k->is_single || barn_count(atomic_read(&k->shown->full)) > atomic_read(&k->shown->n_granted) / 2 ||
+	if (ask < CLIENT_MIN_AHEAD || k->is_single || barn_count(atomic_read(&k->shown->full)) + n_in_hand > atomic_read(&k->shown->n_granted) / 2 ||
 		atomic_swap(&k->shown->is_refilling, 1))
 		return;
 	request = refill_request(k, ask, 0);

@@ -318,8 +318,8 @@ void sheaf_pause(void);
 void handle_free(struct slabc_cache *k);
 /* Gets objects into the process barn. */
 int cache_refill(struct slabc_cache *k, int64_t deadline);
-/* As cache_refill(), without waiting, when the barn runs low and refills have followed each other: so that a steady thread never waits. */
-void cache_ask_ahead(struct slabc_cache *k);
+/* As cache_refill(), without waiting, when the barn, and the thread's rack, run low and refills have followed each other: so that a steady thread never waits. */
+void cache_ask_ahead(struct slabc_cache *k, uint32_t n_in_hand);
 /* Follows the knobs, if they have been tuned. */
 void cache_learn_now(struct slabc_cache *k);
 /* Gets an empty sheaf into the process barn. */

@@ -95,7 +95,7 @@ rack_get(struct slabc_cache *k, struct thread_block *tb, enum rack_kind kind, st
 	if (slot == CLIENT_NO_SLOT && fill(k, tb, r, kind)) {
 		slot = take(k, tb, r, sheafp);
 		if (kind == RACK_FULL)
-			cache_ask_ahead(k);
+			cache_ask_ahead(k, r->n);
 	}
 	if (kind == RACK_FULL && r->is_fresh && r->n > 0)
 		prefetch(k, r->sheaf[r->n - 1]);
