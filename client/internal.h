@@ -303,11 +303,11 @@ void cache_bury(struct slabc *c, uint32_t id);
 int32_t barn_get(struct slabc_cache *k, uint64_t *head, uint32_t holder, struct sheaf **sheafp);
 /* The same, some at once: up to `want`, newest first. Returns how many. *is_freshp: was the last one filled by slabd? */
 uint32_t barn_get_some(
-	struct slabc_cache *k, uint64_t *head, uint32_t holder, uint32_t want, int32_t *slots, struct sheaf **sheaves, bool *is_freshp);
+	struct slabc_cache *k, uint64_t *head, uint32_t holder, uint32_t want, uint16_t *slots, struct sheaf **sheaves, bool *is_freshp);
 /* Hands on a sheaf that `holder` holds and that is no longer used. false: slabd has it. */
 bool barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
 /* The same of n sheaves, which all have objects or all have none. */
-void barn_put_some(struct slabc_cache *k, uint32_t n, const int32_t *slots, struct sheaf *const *sheaves, uint32_t holder);
+void barn_put_some(struct slabc_cache *k, uint32_t n, const uint16_t *slots, struct sheaf *const *sheaves, uint32_t holder);
 /* As barn_put(), to slabd whatever the barn has room for. */
 bool barn_return(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
 /* Puts a taken sheaf into the state in which it may be used. */
@@ -327,8 +327,8 @@ void sheaf_pause(void);
 void handle_free(struct slabc_cache *k);
 /* Gets objects into the process barn. */
 int cache_refill(struct slabc_cache *k, int64_t deadline);
-/* As cache_refill(), without waiting, when the barn runs low and refills have followed each other: so that a steady thread never waits. */
-void cache_ask_ahead(struct slabc_cache *k);
+/* As cache_refill(), without waiting, when the barn, and the thread's rack, run low and refills have followed each other: so that a steady thread never waits. */
+void cache_ask_ahead(struct slabc_cache *k, uint32_t n_in_hand);
 /* Follows the knobs, if they have been tuned. */
 void cache_learn_now(struct slabc_cache *k);
 /* Gets an empty sheaf into the process barn. */
