@@ -87,6 +87,7 @@ CLIENT_SRC = \
 	client/mapping.c \
 	client/node.c \
 	client/orphan.c \
+	client/rack.c \
 	client/ref.c \
 	client/root.c \
 	client/session.c \

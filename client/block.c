@@ -55,6 +55,17 @@ thread_leave(void)
 	atomic_write(&tls.in_library, 0);
 }
 
+struct thread_block *
+thread_enter_quick(const struct slabc_cache *k)
+{
+	struct thread_block *tb = tls.block;
+
+	if (!tb || tb->cache[k->v.index].k != k || k->is_single || (k->mark & SHEAF_NODED) || atomic_read(&tb->n_deferred) > 0 ||
+		atomic_read(&k->is_destroyed) || atomic_read(&k->c->is_forked))
+		return NULL;
+	return thread_enter(k) ? tb : NULL;
+}
+
 /* library_lock held. */
 static bool
 take_number(uint32_t *numberp)
@@ -152,6 +163,7 @@ thread_drop(struct thread_block *tb, uint32_t i, bool is_forgotten)
 	*t = thread_cache_none;
 	/* Also of what is forgotten: the program is told of lost claims. */
 	foreign_drop(had.k, tb, &had);
+	rack_drop(had.k, tb, is_forgotten);
 	if (is_forgotten)
 		return;
 	node_drop(had.k, tb, &had);

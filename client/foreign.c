@@ -171,10 +171,13 @@ foreign_flush(struct slabc_cache *k, struct thread_block *tb, struct thread_cach
 	}
 	settle(&g);
 	/* Who frees what others make hardly wants it himself. */
-	if (has_away(k, t, s) || barn_count(atomic_read(&k->shown->full)) > atomic_read(&k->keep) / 8)
+	if (has_away(k, t, s) || barn_count(atomic_read(&k->shown->full)) > atomic_read(&k->keep) / 8) {
 		barn_return(k, slot, s, thread_holder(tb));
-	else
-		barn_put(k, slot, s, thread_holder(tb));
+		return;
+	}
+	/* Of the cache's kind again. */
+	atomic_write(&s->busy, k->mark | SHEAF_BUSY);
+	rack_put(k, tb, slot, s);
 }
 
 static void

@@ -39,13 +39,35 @@ free_noded(struct slabc_cache *k, struct thread_block *tb, void *p, uint32_t **w
 			      : sheaf_push_marked(&k->v, s, sheaf_offset(&k->v, p), k->mark, wordp);
 }
 
-/* What is not for the main sheaf: first of all what is for the foreign one.  word NULL: not looked for yet. */
+/* For want of room, if that was it: from what the process has. */
+static bool
+free_quick(struct slabc_cache *k, void *p)
+{
+	struct thread_block *tb = thread_enter_quick(k);
+	uint64_t off = sheaf_offset(&k->v, p);
+	bool is_done = false;
+	int error = errno;
+	uint32_t *word;
+
+	if (!tb)
+		return false;
+	if (thread_make_room_now(k, tb))
+		is_done = k->is_wordless ? sheaf_push_wordless(&k->v, tb->main[k->v.index], off, k->mark)
+					 : sheaf_push_marked(&k->v, tb->main[k->v.index], off, k->mark, &word);
+	thread_leave();
+	errno = error;
+	return is_done;
+}
+
+/* What is neither for the main sheaf nor, its word known, for the foreign one.  word NULL: not looked for yet. */
 static __attribute__((noinline)) void
-free_other(struct slabc_cache *k, void *p, uint32_t *word)
+free_rest(struct slabc_cache *k, void *p, uint32_t *word)
 {
 	struct thread_block *tb = tls.block;
 	struct thread_cache *t = tb ? &tb->cache[k->v.index] : NULL;
 
+	if (!word && free_quick(k, p))
+		return;
 	if (t && (k->mark & SHEAF_NODED) && free_noded(k, tb, p, &word))
 		return;
 	if (t && t->foreign) {
@@ -60,6 +82,23 @@ free_other(struct slabc_cache *k, void *p, uint32_t *word)
 			return;
 	}
 	thread_free_slow(k, p);
+}
+
+/* What is not for the main sheaf: first of all what is for the foreign one. */
+static __attribute__((noinline)) void
+free_other(struct slabc_cache *k, void *p, uint32_t *word)
+{
+	struct thread_block *tb = tls.block;
+
+	if (word && tb && tb->cache[k->v.index].foreign) {
+		struct thread_cache *t = &tb->cache[k->v.index];
+		uint32_t w = atomic_read(word);
+
+		if (sheaf_is_foreign(&k->v, w) &&
+			sheaf_push_foreign(t->foreign, t->record, (uint32_t)((uint64_t)((char *)p - k->v.base) >> LAYOUT_PLACE_SHIFT), word, w))
+			return;
+	}
+	free_rest(k, p, word);
 }
 
 void

@@ -186,4 +186,21 @@ arena_cache_after(struct arena *arena, uint64_t id)
 	return NULL;
 }
 
+/* What the ledger says of an object, by its word. */
+static inline enum slab_state
+slab_get(const struct arena *arena, uint32_t word)
+{
+	return (enum slab_state)(atomic_read(&arena->bits[word / 16]) >> (word % 16 * 2) & 3);
+}
+
+static inline void
+slab_set(struct arena *arena, uint32_t word, enum slab_state state)
+{
+	uint32_t *unit = &arena->bits[word / 16];
+	unsigned shift = word % 16 * 2;
+
+	/* One store, so that a killed slabd leaves the old or the new. */
+	atomic_write(unit, (*unit & ~(3u << shift)) | (uint32_t)state << shift);
+}
+
 #endif

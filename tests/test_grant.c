@@ -13,9 +13,12 @@ CU_pSuite test_grant_suite(void);
 
 enum { ME = LAYOUT_HOLDER_THREAD, MANY = 1024 };
 
-/* A prefilled sheaf of another size than the cache's is not a sheaf for the next client: its slot would be too small. */
+/*
+ * A prefilled sheaf of another size than the cache's is not a sheaf for the next client: its slot would be too small.  A larger one becomes
+ * several of the cache's size, which as a whole serve the next one like it; a smaller one goes to the slabs.
+ */
 static void
-test_odd_sheaves_stay_out_of_the_barn(void)
+test_odd_sheaves_are_cut_for_the_barn(void)
 {
 	const struct cache_options options = {.name = "k", .size = 64};
 	static const uint32_t sizes[] = {1, 10, 61, 500, LAYOUT_MAX_SHEAF};
@@ -23,15 +26,26 @@ test_odd_sheaves_stay_out_of_the_barn(void)
 	struct world w;
 	struct cache *k;
 
-	world_init(&w, 64 << 20, ARENA_PROFILE_DEFAULT);
-	k = world_open_cache(&w, &options);
 	for (unsigned i = 0; i < 5; i++) {
-		CU_ASSERT_EQUAL(world_refill(&w, 0, k, 1, sizes[i], &grant), 0);
-		CU_ASSERT_EQUAL(grant.n_objects, sizes[i]);
-		CU_ASSERT(barn_take(&session_slots(w.sessions[0])[grant.slot], LAYOUT_HOLDER_APP, ME));
-		world_give_back(&w, 0, k, (int32_t)grant.slot, true);
-		CU_ASSERT_EQUAL(k->nodes[0].n_full, 0);
-		CU_ASSERT_EQUAL(k->nodes[0].n_barn, 0);
+		uint32_t n;
+
+		world_init(&w, 64 << 20, ARENA_PROFILE_DEFAULT);
+		k = world_open_cache(&w, &options);
+		n = sizes[i] >= k->capacity ? sizes[i] : 0;
+		/* The second time most of it comes out of the barn. */
+		for (int j = 0; j < 2; j++) {
+			CU_ASSERT_EQUAL(world_refill(&w, 0, k, 1, sizes[i], &grant), 0);
+			CU_ASSERT_EQUAL(grant.n_objects, sizes[i]);
+			CU_ASSERT(barn_take(&session_slots(w.sessions[0])[grant.slot], LAYOUT_HOLDER_APP, ME));
+			world_give_back(&w, 0, k, (int32_t)grant.slot, true);
+			CU_ASSERT(j > 0 || k->nodes[0].n_full == (n + k->capacity - 1) / k->capacity);
+			CU_ASSERT(j > 0 ? k->nodes[0].n_barn >= n : k->nodes[0].n_barn == n);
+			for (const struct node_sheaf *s = k->nodes[0].first_full; s; s = s->next)
+				CU_ASSERT(s->size <= k->capacity);
+		}
+		world_check(&w, k);
+		if (i < 4)
+			world_deinit(&w);
 	}
 	for (int i = 0; i < 20; i++) {
 		int32_t slot;
@@ -285,7 +299,7 @@ test_grant_suite(void)
 {
 	CU_pSuite suite = CU_add_suite("grant", NULL, NULL);
 
-	CU_ADD_TEST(suite, test_odd_sheaves_stay_out_of_the_barn);
+	CU_ADD_TEST(suite, test_odd_sheaves_are_cut_for_the_barn);
 	CU_ADD_TEST(suite, test_hand_over_conserves_objects);
 	CU_ADD_TEST(suite, test_no_sheaves);
 	CU_ADD_TEST(suite, test_full_arena_and_relief);
