@@ -88,6 +88,7 @@ CLIENT_SRC = \
 	client/node.c \
 	client/orphan.c \
 	client/rack.c \
+	client/owed.c \
 	client/ref.c \
 	client/root.c \
 	client/session.c \
