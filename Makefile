@@ -74,6 +74,7 @@ SERVER_SRC = \
 	server/stats.c \
 	server/topology.c \
 	server/watch.c \
+	server/strangers.c \
 	server/words.c
 CLIENT_SRC = \
 	client/admin.c \

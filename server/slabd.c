@@ -179,6 +179,7 @@ slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why,
 		log_set_level((enum log_level)options->log_level);
 	/* First: where descriptors run out libevent ends the process. */
 	r = raise_file_limit(options, why, why_size);
+	strangers_init(&slabd->strangers);
 	slabd->options.is_old_kernel = options->is_old_kernel || !has_peerpidfd();
 	slabd->started_ns = clock_now_ns();
 	for (; slabd->n_loops < options->n_threads && r == 0; slabd->n_loops++)
@@ -410,5 +411,6 @@ slabd_free(struct slabd *slabd)
 			session_end(slabd->arenas[i]->first_session, false);
 		arena_free(slabd->arenas[i]);
 	}
+	strangers_deinit(&slabd->strangers);
 	free(slabd);
 }

@@ -123,7 +123,7 @@ test_stash_of_a_knob_that_went_down(void)
 	CU_ASSERT_FATAL(stash != NULL && stash->size == 300);
 	k->cpu_partial = 60;
 	node_lock(&k->nodes[0]);
-	CU_ASSERT_EQUAL(stash_restock(stash, w.sessions[0], &k->nodes[0], UINT64_MAX), 0);
+	CU_ASSERT_EQUAL(stash_restock(stash, w.sessions[0], &k->nodes[0], 100), 0);
 	node_unlock(&k->nodes[0]);
 	CU_ASSERT_EQUAL(stash->size, 300);
 	CU_ASSERT_EQUAL(world_check(&w, k).n_in_stashes, 300);
