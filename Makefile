@@ -74,6 +74,7 @@ SERVER_SRC = \
 	server/stats.c \
 	server/topology.c \
 	server/watch.c \
+	server/strangers.c \
 	server/words.c
 CLIENT_SRC = \
 	client/admin.c \
@@ -89,6 +90,7 @@ CLIENT_SRC = \
 	client/orphan.c \
 	client/rack.c \
 	client/reach.c \
+	client/owed.c \
 	client/ref.c \
 	client/root.c \
 	client/session.c \

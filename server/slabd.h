@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "server/strangers.h"
 #include "server/arena.h"
 
 #define SLABD_VERSION "0.1.0"
@@ -58,6 +59,7 @@ struct slabd {
 	struct arena *arenas[SLABD_MAX_ARENAS]; /* as configured, from the first; none comes or goes while slabd runs */
 	unsigned n_arenas;
 	struct listener *listener;
+	struct strangers strangers;
 	struct event *decay; /* loop 0's, as the next one */
 	struct event *collapse; /* NULL: no arena has transparent huge pages */
 	uint64_t started_ns; /* monotonic */

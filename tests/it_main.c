@@ -36,6 +36,7 @@ CU_pSuite it_pipe_suite(void);
 CU_pSuite it_ephemeral_suite(void);
 CU_pSuite it_recall_suite(void);
 CU_pSuite it_debug_suite(void);
+CU_pSuite it_silent_suite(void);
 
 static const struct {
 	const char *name;
@@ -69,6 +70,7 @@ static const struct {
 	{"ephemeral", it_ephemeral_suite},
 	{"recall", it_recall_suite},
 	{"debug", it_debug_suite},
+	{"silent", it_silent_suite},
 };
 
 static int
