@@ -78,6 +78,7 @@ SERVER_SRC = \
 	server/store.c \
 	server/topology.c \
 	server/watch.c \
+	server/strangers.c \
 	server/words.c
 CLIENT_SRC = \
 	client/admin.c \
@@ -92,6 +93,7 @@ CLIENT_SRC = \
 	client/node.c \
 	client/orphan.c \
 	client/rack.c \
+	client/owed.c \
 	client/reach.c \
 	client/reconnect.c \
 	client/ref.c \

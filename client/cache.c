@@ -59,7 +59,7 @@ barn_open(struct slabc_cache *k, uint32_t slot, uint32_t holder, bool *is_freshp
 }
 
 uint32_t
-barn_get_some(struct slabc_cache *k, uint64_t *head, uint32_t holder, uint32_t want, int32_t *slots, struct sheaf **sheaves, bool *is_freshp)
+barn_get_some(struct slabc_cache *k, uint64_t *head, uint32_t holder, uint32_t want, uint16_t *slots, struct sheaf **sheaves, bool *is_freshp)
 {
 	for (uint32_t tries = 0; tries < LAYOUT_MAX_SLOTS; tries++) {
 		/* All of slots[] is mapped; a slot that slabd made this instant may be above n_slots as read here. */
@@ -69,7 +69,7 @@ barn_get_some(struct slabc_cache *k, uint64_t *head, uint32_t holder, uint32_t w
 			break;
 		for (uint32_t i = 0; i < n_popped; i++) {
 			slots[n] = slots[i];
-			sheaves[n] = barn_open(k, (uint32_t)slots[i], holder, is_freshp);
+			sheaves[n] = barn_open(k, slots[i], holder, is_freshp);
 			n += sheaves[n] != NULL;
 		}
 		if (n > 0)
@@ -82,7 +82,7 @@ int32_t
 barn_get(struct slabc_cache *k, uint64_t *head, uint32_t holder, struct sheaf **sheafp)
 {
 	bool is_fresh;
-	int32_t slot;
+	uint16_t slot;
 
 	return barn_get_some(k, head, holder, 1, &slot, sheafp, &is_fresh) > 0 ? slot : CLIENT_NO_SLOT;
 }
@@ -288,7 +288,7 @@ barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 }
 
 void
-barn_put_some(struct slabc_cache *k, uint32_t n, const int32_t *some, struct sheaf *const *sheaves, uint32_t holder)
+barn_put_some(struct slabc_cache *k, uint32_t n, const uint16_t *some, struct sheaf *const *sheaves, uint32_t holder)
 {
 	struct layout_session_cache *shown = k->shown;
 	struct layout_slot *slots = k->c->slots;
@@ -296,7 +296,7 @@ barn_put_some(struct slabc_cache *k, uint32_t n, const int32_t *some, struct she
 	bool is_kept = barn_has_room(k, size, n);
 
 	for (uint32_t i = 0; i < n; i++) {
-		uint32_t slot = (uint32_t)some[i];
+		uint32_t slot = some[i];
 
 		if (slots[slot].capacity != atomic_read(&k->capacity)) {
 			barn_put(k, slot, sheaves[i], holder);
@@ -370,14 +370,14 @@ ask_more(struct slabc_cache *k, uint32_t ask)
 }
 
 void
-cache_ask_ahead(struct slabc_cache *k)
+cache_ask_ahead(struct slabc_cache *k, uint32_t n_in_hand)
 {
 	uint32_t ask, n_granted = atomic_read(&k->shown->n_granted);
 	union proto_request request;
 
 	cache_learn(k);
 	ask = atomic_read(&k->ask);
-	if (ask < CLIENT_MIN_AHEAD || k->is_single || n_granted == 0 || barn_count(atomic_read(&k->shown->full)) > n_granted / 2)
+	if (ask < CLIENT_MIN_AHEAD || k->is_single || n_granted == 0 || barn_count(atomic_read(&k->shown->full)) + n_in_hand > n_granted / 2)
 		return;
 	/* A thread that wants one so seldom hardly waits: more likely its objects swing about what it has. */
 	if (session_now_ns() - atomic_read(&k->asked_ns) > AHEAD_NS) {
@@ -477,6 +477,7 @@ void
 handle_free(struct slabc_cache *k)
 {
 	thread_forget_deferred(k);
+	owed_forget(k);
 	indexes_used[k->v.index / 64] &= ~(UINT64_C(1) << (k->v.index % 64));
 	free(k);
 }
@@ -773,6 +774,7 @@ cache_bury(struct slabc *c, uint32_t id)
 		c->handles[id] = k->next;
 		atomic_write(&k->is_destroyed, 1);
 		thread_forget_deferred(k);
+		owed_forget(k);
 		k->next = c->destroyed;
 		c->destroyed = k;
 		/* The session's own. */

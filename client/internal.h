@@ -12,6 +12,7 @@
  *   thread.c       a thread's sheaves: allocation, room for frees
  *   rack.c         those that it has in hand beside main and spare
  *   free.c         frees
+ *   owed.c         those for which there was no room
  *   foreign.c      a thread's foreign sheaf: others' objects, claimed later
  *   node.c         the thread's node, and what goes back to others
  *   bulk.c         many objects in one call, prefilled sheaves
@@ -58,6 +59,7 @@ enum {
 	CLIENT_RACK_BYTES = 128 * 1024,
 	CLIENT_RACK_BATCH = 8,
 	CLIENT_N_CLASSES = 13, /* of sizes: 8, 16, 32, 64, 96, 128, 192, 256, 512 .. 8192 bytes */
+	CLIENT_SENTENCE_BYTES = 704,
 	CLIENT_NO_SLOT = -1,
 	CLIENT_PATH_BYTES = 108, /* of a socket */
 	CLIENT_REVOKED_TRIES = 20000, /* of sheaf_pause(): until slabd, should it die, is replaced */
@@ -83,17 +85,19 @@ struct slabc {
 	/* References were resolved, and slabd can see it. Set once (READER_SHOWN), read anywhere. */
 	uint32_t is_reader;
 	int fd; /* the number stays when the connection is another (reconnect.c) */
+	/* What fd was opened as.  Any thread. */
+	uint64_t fd_dev;
+	uint64_t fd_ino;
 	int timeout_ms;
 	uint32_t me;      /* owner slot */
 	uint32_t id;      /* what slabctl shows */
 	bool is_recallable; /* slabd's membarrier reaches this process */
 	uint32_t last_id; /* of requests; guarded by requests */
+	int64_t given_up_ns; /* when a request was, to which slabd has not answered yet; 0: none. Any thread */
 	/* For taking the session up again with the next slabd; token 0: it cannot be.  requests */
 	uint64_t token;
 	char path[CLIENT_PATH_BYTES];
 	char arena_name[64];
-	dev_t fd_dev;
-	ino_t fd_ino;
 	int64_t retry_ns; /* a SLABC_NOWAIT refill does not try before */
 	/* By slot: a prefilled sheaf that the program knows of. Set before its holder says APP, or under requests. */
 	uint8_t is_with_app[LAYOUT_MAX_SLOTS];
@@ -160,6 +164,9 @@ struct slabc_cache {
 	int64_t asked_ns;     /* when that was */
 	uint32_t lend_ask; /* the same for empty ones */
 	uint32_t n_unrung;
+	/* Frees that are owed (owed.c): library_lock; how many, anybody may look at. */
+	struct owed_chunk *owed;
+	uint32_t n_owed;
 	char name[48];
 };
 
@@ -259,8 +266,12 @@ int64_t session_now_ns(void);
 int64_t session_deadline(const struct slabc *c, int64_t *deadlinep);
 /* source: who named the path. */
 int session_connect(struct slabc *c, const char *path, const char *source, int64_t deadline);
+/* Closes the socket, if there is one and the program has not. */
+void session_disconnect(struct slabc *c);
 /* Sends and waits for the reply.  fds, n_fdsp as in channel_recv(), NULL: none. */
 int session_call(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int64_t deadline);
+/* A request was given up, and slabd has not been heard of since: who can do without it does not ask. */
+bool session_is_silent(struct slabc *c);
 int session_call_fds(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int *fds,
 	unsigned *n_fdsp, int64_t deadline);
 /* Sends what wants no reply; what cannot go at once is not sent: false. */
@@ -275,8 +286,10 @@ int session_exchange(struct slabc *c, enum proto_op op, const union proto_reques
 int session_hello(struct slabc *c, uint64_t *noncep, int64_t deadline);
 /* requests held: a connection is there (again), by the deadline.  ESTALE: slabd does not know the session. */
 int session_ready(struct slabc *c, int64_t deadline);
-/* The descriptor is the session's. */
-void session_note_fd(struct slabc *c);
+/* The descriptor is the session's.  0, or what fstat() said. */
+int session_note_fd(struct slabc *c);
+/* Is it still?  A program that closed all its descriptors may have given the number to a file of its own. */
+bool session_owns_fd(const struct slabc *c);
 /* Says so: ENOTCONN. */
 int session_lost(struct slabc *c);
 /* A pause before the next try, half of *pause_usp (0 at first, and grows) to one and a half.  false: the deadline has passed. */
@@ -342,11 +355,11 @@ void cache_bury(struct slabc *c, uint32_t id);
 int32_t barn_get(struct slabc_cache *k, uint64_t *head, uint32_t holder, struct sheaf **sheafp);
 /* The same, some at once: up to `want`, newest first. Returns how many. *is_freshp: was the last one filled by slabd? */
 uint32_t barn_get_some(
-	struct slabc_cache *k, uint64_t *head, uint32_t holder, uint32_t want, int32_t *slots, struct sheaf **sheaves, bool *is_freshp);
+	struct slabc_cache *k, uint64_t *head, uint32_t holder, uint32_t want, uint16_t *slots, struct sheaf **sheaves, bool *is_freshp);
 /* Hands on a sheaf that `holder` holds and that is no longer used. false: slabd has it. */
 bool barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
 /* The same of n sheaves, which all have objects or all have none. */
-void barn_put_some(struct slabc_cache *k, uint32_t n, const int32_t *slots, struct sheaf *const *sheaves, uint32_t holder);
+void barn_put_some(struct slabc_cache *k, uint32_t n, const uint16_t *slots, struct sheaf *const *sheaves, uint32_t holder);
 /* As barn_put(), to slabd whatever the barn has room for. */
 bool barn_return(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
 /* Puts a taken sheaf into the state in which it may be used. */
@@ -366,8 +379,8 @@ void sheaf_pause(void);
 void handle_free(struct slabc_cache *k);
 /* Gets objects into the process barn. */
 int cache_refill(struct slabc_cache *k, int64_t deadline);
-/* As cache_refill(), without waiting, when the barn runs low and refills have followed each other: so that a steady thread never waits. */
-void cache_ask_ahead(struct slabc_cache *k);
+/* As cache_refill(), without waiting, when the barn, and the thread's rack, run low and refills have followed each other: so that a steady thread never waits. */
+void cache_ask_ahead(struct slabc_cache *k, uint32_t n_in_hand);
 /* Follows the knobs, if they have been tuned. */
 void cache_learn_now(struct slabc_cache *k);
 /* Gets an empty sheaf into the process barn. */
@@ -451,6 +464,16 @@ int thread_free_one(struct slabc_cache *k, struct thread_block *tb, void *p, int
 /* Frees what a reference stands for, whose word is `word`.  -ESTALE, -EINVAL as slabc_free_ref(). */
 int thread_free_exact(
 	struct slabc_cache *k, struct thread_block *tb, uint32_t place, uint32_t *word, uint32_t generation, int64_t *deadlinep);
+
+/* owed.c: only from inside */
+/* Puts off the free of an object whose word is CLOSING, or that has none. -ENOMEM. */
+int owed_add(struct slabc_cache *k, uint32_t place);
+/* Makes good some of what is owed, if there is room by now. */
+void owed_pay(struct slabc_cache *k, struct thread_block *tb);
+/* All of it, if slabd gives room. */
+void owed_pay_all(struct slabc_cache *k);
+/* library_lock held: of a cache that is destroyed, or a handle that goes. */
+void owed_forget(struct slabc_cache *k);
 
 /* ref.c */
 /* The word of the object that starts at place, and whose page's life it is; false: none starts there. */

@@ -11,6 +11,7 @@
  */
 #include "client/internal.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,31 +23,23 @@
 
 enum { FIRST_PAUSE_US = 500, MAX_PAUSE_US = 50000 };
 
-/* Is the number still that of our socket? A program that closed all its descriptors may have given it to a file of its own. */
-static bool
-is_our_fd(const struct slabc *c)
-{
-	struct stat st;
-
-	return fstat(c->fd, &st) == 0 && st.st_dev == c->fd_dev && st.st_ino == c->fd_ino;
-}
-
-void
+int
 session_note_fd(struct slabc *c)
 {
 	struct stat st;
 
 	if (fstat(c->fd, &st) < 0)
-		return;
-	c->fd_dev = st.st_dev;
-	c->fd_ino = st.st_ino;
+		return -errno;
+	atomic_write(&c->fd_dev, (uint64_t)st.st_dev);
+	atomic_write(&c->fd_ino, (uint64_t)st.st_ino);
+	return 0;
 }
 
 /* In the old socket's place, so that whoever posts beside us meets one of the two. */
 static void
 replace_fd(struct slabc *c, int fd)
 {
-	if (is_our_fd(c) && dup3(fd, c->fd, O_CLOEXEC) >= 0)
+	if (session_owns_fd(c) && dup3(fd, c->fd, O_CLOEXEC) >= 0)
 		close(fd);
 	else
 		atomic_write(&c->fd, fd);

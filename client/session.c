@@ -8,6 +8,8 @@
  *
  * The socket never blocks; waiting is poll() up to the deadline.  When it ends, the next request connects anew, if the next slabd may know the session
  * (reconnect.c), and is sent again; else the session is dead for good: what needs slabd then says ENOTCONN, what does not goes on.
+ * A program that closes all its descriptors closes ours too, and its next socket may have our number: before each request, and after each wait, the
+ * descriptor is looked at, and what is not ours is neither written, read nor closed: the connection has ended.
  */
 #include "client/internal.h"
 
@@ -17,6 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -34,6 +37,8 @@
 /* A SLABC_NOWAIT refill tries for so long to connect, and then not for so long. */
 #define TRY_NS INT64_C(5000000)
 #define TRY_AGAIN_NS INT64_C(20000000)
+/* Who has given up a request asks no more for so long, should the late reply not come. */
+#define SILENCE_NS INT64_C(10000000000)
 
 #define PACKET_BYTES 2048 /* no reply that a library asks for is larger */
 
@@ -61,10 +66,21 @@ session_timed_out(const struct slabc *c, const char *what)
 		what, c->timeout_ms);
 }
 
+bool
+session_owns_fd(const struct slabc *c)
+{
+	struct stat st;
+
+	return fstat(c->fd, &st) == 0 && st.st_dev == atomic_read(&c->fd_dev) && st.st_ino == atomic_read(&c->fd_ino);
+}
+
 int
 session_lost(struct slabc *c)
 {
 	atomic_write(&c->is_dead, 1);
+	if (!session_owns_fd(c))
+		return error_set(ENOTCONN,
+			"the program has closed descriptor %d, the session's connection to slabd; close this session and open a new one", c->fd);
 	return error_set(
 		ENOTCONN, "the connection to slabd has ended: it was stopped or has restarted; close this session and open a new one");
 }
@@ -87,7 +103,7 @@ wait_for(struct slabc *c, short events, int64_t deadline, const char *what)
 		}
 		r = poll(&p, 1, (int)left_ms);
 		if (r > 0)
-			return 0;
+			return session_owns_fd(c) ? 0 : session_lost(c);
 		if (r == 0 && left_ms == 0)
 			return session_timed_out(c, what);
 		if (r < 0 && errno != EINTR)
@@ -101,17 +117,20 @@ session_connect(struct slabc *c, const char *path, const char *source, int64_t d
 	static const struct timespec pause = {.tv_nsec = 1000000};
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	char why[REACH_SENTENCE_BYTES];
+	int r;
 
 	if (strlen(path) >= sizeof(address.sun_path))
 		return error_set(EINVAL, "socket path (%s) of %zu bytes: at most %zu fit an address", source, strlen(path),
 			sizeof(address.sun_path) - 1);
 	strcpy(address.sun_path, path);
 	atomic_write(&c->is_dead, 0);
-	if (c->fd >= 0)
-		close(c->fd);
+	session_disconnect(c);
 	c->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (c->fd < 0)
 		return error_set(errno, "socket: %s", strerror(errno));
+	r = session_note_fd(c);
+	if (r < 0)
+		return error_set(-r, "fstat: %s", strerror(-r));
 	while (connect(c->fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
 		int error = errno;
 
@@ -125,8 +144,23 @@ session_connect(struct slabc *c, const char *path, const char *source, int64_t d
 			return session_timed_out(c, "connecting");
 		nanosleep(&pause, NULL);
 	}
-	session_note_fd(c);
 	return 0;
+}
+
+void
+session_disconnect(struct slabc *c)
+{
+	if (c->fd >= 0 && session_owns_fd(c))
+		close(c->fd);
+	c->fd = -1;
+}
+
+/* A descriptor that the program has closed is a connection that has ended. requests held. */
+static void
+look_at_socket(struct slabc *c)
+{
+	if (!session_owns_fd(c))
+		atomic_write(&c->is_dead, 1);
 }
 
 static int
@@ -225,6 +259,7 @@ receive_reply(struct slabc *c, enum proto_op op, uint32_t id, union proto_reply 
 			continue;
 		if (n <= 0)
 			return session_lost(c);
+		atomic_write(&c->given_up_ns, 0);
 		r = proto_unpack_reply(packet, (size_t)n, op, &id_here, &status, reply, sentence, sizeof(sentence));
 		if (id_here == id && id != 0)
 			break;
@@ -293,6 +328,7 @@ session_call_fds(struct slabc *c, enum proto_op op, const union proto_request *r
 	if (r < 0)
 		return r;
 	do {
+		look_at_socket(c);
 		r = session_ready(c, deadline);
 		if (r < 0)
 			break;
@@ -303,8 +339,19 @@ session_call_fds(struct slabc *c, enum proto_op op, const union proto_request *r
 	} while (r < 0 && atomic_read(&c->is_dead) && c->token);
 	if (r < 0 && n_sent > 1)
 		r = session_judge_resent(c, op, request, r, deadline);
+	if (r == -ETIMEDOUT)
+		atomic_write(&c->given_up_ns, session_now_ns());
 	pthread_mutex_unlock(&c->requests);
 	return r;
+}
+
+bool
+session_is_silent(struct slabc *c)
+{
+	int64_t since = atomic_read(&c->given_up_ns);
+	struct pollfd p = {.fd = c->fd, .events = POLLIN};
+
+	return since != 0 && session_now_ns() - since < SILENCE_NS && (atomic_read(&c->is_dead) || poll(&p, 1, 0) == 0);
 }
 
 int
@@ -330,7 +377,7 @@ session_ask(struct slabc *c, enum proto_op op, const union proto_request *reques
 bool
 session_post(struct slabc *c, enum proto_op op, const union proto_request *request)
 {
-	return !atomic_read(&c->is_dead) && send_request(c, op, 0, request, false, 0) == 0;
+	return !atomic_read(&c->is_dead) && session_owns_fd(c) && send_request(c, op, 0, request, false, 0) == 0;
 }
 
 /* A look whether slabd is back, which takes no longer than it must.  -EAGAIN: not yet. */
@@ -358,6 +405,7 @@ session_refill_nowait(struct slabc *c, const union proto_request *request)
 
 	if (pthread_mutex_trylock(&c->requests) != 0)
 		return error_set(EAGAIN, "nothing is cached, and another thread's request to slabd is under way");
+	look_at_socket(c);
 	if (atomic_read(&c->is_dead))
 		r = try_ready(c);
 	if (r < 0) {

@@ -20,7 +20,7 @@
 #include "server/watch.h"
 
 /* Packets handled before the other connections of the loop have their turn. */
-enum { PACKETS_A_TURN = 16, LOOK_AGAIN_S = 1, LOOK_AGAIN_MAX_S = 64, SLOW_ASKING_NS = 50000000 };
+enum { PACKETS_A_TURN = 16, HELLO_S = 2, LOOK_AGAIN_S = 1, LOOK_AGAIN_MAX_S = 64, SLOW_ASKING_NS = 50000000 };
 
 /* For which the dead wait for others: a millisecond each, in which the loop does what there is to do. */
 enum { MAX_REAP_TURNS = 8, REAP_TURN_US = 1 };
@@ -194,6 +194,12 @@ on_again(evutil_socket_t fd, short what, void *ctx)
 
 	(void)fd;
 	(void)what;
+	/* Who has connected and says nothing. */
+	if (conn->fd >= 0) {
+		if (!conn->has_hello)
+			conn_free(conn);
+		return;
+	}
 	/* Less and less often: who lives on without his socket may do so for long, and his death shows at once. */
 	if (conn->again_s < LOOK_AGAIN_MAX_S)
 		conn->again_s *= 2;
@@ -326,6 +332,49 @@ conn_watch_death(struct conn *conn, uint64_t nonce)
 	return -ENOMEM;
 }
 
+void
+conn_has_session(struct conn *conn)
+{
+	if (conn->is_stranger)
+		strangers_put(&conn->loop->slabd->strangers, conn->peer_uid);
+	conn->is_stranger = false;
+}
+
+/* Closes the oldest of the loop that has said nothing yet, of the same user or of any.  false: there is none. */
+static bool
+evict_silent(const struct conn *newcomer, bool is_any_user)
+{
+	struct conn *oldest = NULL;
+
+	for (struct conn *conn = newcomer->next; conn; conn = conn->next)
+		if (!conn->has_hello && (is_any_user || conn->peer_uid == newcomer->peer_uid))
+			oldest = conn;
+	if (oldest)
+		conn_free(oldest);
+	return oldest != NULL;
+}
+
+/*
+ * Where a user has as many as he may, or descriptors are few, who has been silent longest goes.  If nobody is silent it is told so when it says HELLO,
+ * unless descriptors are few.
+ */
+static bool
+may_stay(struct conn *conn)
+{
+	struct strangers *strangers = &conn->loop->slabd->strangers;
+	struct timeval patience = {HELLO_S, 0};
+
+	conn->peer_uid = conn->peer.uid;
+	if (strangers_are_many(strangers, conn->fd))
+		evict_silent(conn, true);
+	conn->is_stranger = strangers_take(strangers, conn->peer_uid) ||
+			    (evict_silent(conn, false) && strangers_take(strangers, conn->peer_uid));
+	conn->is_over_limit = !conn->is_stranger;
+	if (conn->is_over_limit && strangers_are_many(strangers, conn->fd))
+		return false;
+	return event_add(conn->again, &patience) == 0;
+}
+
 /* In the loop's list, without a socket. */
 static struct conn *
 conn_make(struct loop *loop)
@@ -367,7 +416,7 @@ conn_new(struct loop *loop, int fd)
 
 	if (!conn)
 		close(fd);
-	else if (!conn_open_socket(conn, fd))
+	else if (!conn_open_socket(conn, fd) || !may_stay(conn))
 		conn_free(conn);
 }
 
@@ -384,6 +433,8 @@ conn_adopt(struct loop *loop, struct session *session, int pidfd)
 	conn->pidfd = pidfd;
 	conn->peer = (struct ucred){session->pid, session->uid, session->gid};
 	conn->session = session;
+	/* To the dead slabd it did. */
+	conn->has_hello = true;
 	conn->again_s = LOOK_AGAIN_S;
 	session->loop = (unsigned)(loop - loop->slabd->loops);
 	conn->died = event_new(loop->base, pidfd, EV_READ, on_died, conn);
@@ -455,6 +506,13 @@ conn_resume(struct loop *loop, const struct loop_message *m)
 		log_info("client %u (pid %d) has taken its session up again", conn->session->id, conn->peer.pid);
 		n = proto_pack_reply(buf, sizeof buf, PROTO_OP_RESUME, m->request_id, &reply);
 	} else {
+		/* It counts as before. */
+		conn->peer_uid = conn->peer.uid;
+		conn->is_stranger = strangers_take(&loop->slabd->strangers, conn->peer_uid);
+		if (!conn->is_stranger) {
+			conn_free(conn);
+			return;
+		}
 		n = proto_pack_error(buf, sizeof buf, m->request_id, status, why);
 	}
 	if (n > 0)
@@ -468,6 +526,7 @@ conn_free(struct conn *conn)
 	if (conn->next)
 		conn->next->prevp = conn->prevp;
 	atomic_add(&conn->loop->n_conns, -1u);
+	conn_has_session(conn);
 	watch_end_all(conn);
 	if (conn->fd >= 0) {
 		if (conn->readable)

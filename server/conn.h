@@ -31,12 +31,15 @@ struct conn {
 	int fd; /* -1: the socket has ended */
 	int pidfd;
 	struct ucred peer;
+	uid_t peer_uid; /* that connected: whom it is counted for */
 	struct event *readable;
 	struct event *writable; /* while a reply waits for room */
 	struct event *died;
 	struct event *again; /* a detached session: look again */
 	unsigned again_s;    /* after so long */
 	bool has_hello;
+	bool is_stranger; /* counted by server/strangers.h; or over its limit, and to be told so */
+	bool is_over_limit;
 	bool is_refusal_logged;
 	struct ucred sender; /* of the packet being handled; pid 0: not known */
 	uint64_t nonce;      /* 0: none was given out */
@@ -75,6 +78,9 @@ void conn_send(struct conn *conn, const void *buf, size_t n, const int *fds, uns
 int conn_open_nonce(struct conn *conn);
 /* The process behind the session to come is known, and watched: 0; -EPERM: it is not the one that said HELLO; or what the system said. */
 int conn_watch_death(struct conn *conn, uint64_t nonce);
+
+/* It has a session from here on. */
+void conn_has_session(struct conn *conn);
 
 /* The client says that it has unmapped its session: true if that is so; the session has ended then. */
 bool conn_end_session(struct conn *conn);

@@ -62,6 +62,9 @@ request_hello(struct request *q)
 	if (in->layout_hash != layout_hash)
 		REFUSE(q, PROTO_STATUS_LAYOUT, "slabd %s has layout %016llx, %s has layout %016llx: they are not of the same version",
 			SLABD_VERSION, (unsigned long long)layout_hash, in->library, (unsigned long long)in->layout_hash);
+	if (q->conn->is_over_limit)
+		REFUSE(q, PROTO_STATUS_QUOTA, "user %u has %u connections without a session, which is the limit; they end when they get one, or close",
+			q->conn->peer_uid, q->conn->loop->slabd->strangers.limit);
 	r = conn_open_nonce(q->conn);
 	if (r < 0)
 		REFUSE(q, PROTO_STATUS_IO, "slabd cannot watch process %d: %s", q->conn->sender.pid, strerror(-r));
@@ -123,6 +126,7 @@ request_attach(struct request *q)
 		return request_status_of(r);
 	session->loop = (unsigned)(q->conn->loop - q->conn->loop->slabd->loops);
 	q->conn->session = session;
+	conn_has_session(q->conn);
 	pass_segments(q, session);
 	q->out.attach = (struct proto_attach_reply){
 		.client = session->client,

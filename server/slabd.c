@@ -22,6 +22,9 @@
 #include "server/reaper.h"
 #include "server/recall.h"
 
+/* Descriptors of slabd's own: in all, of a thread, of an arena with its segments. */
+enum { FILES = 32, FILES_OF_THREAD = 8, FILES_OF_ARENA = 16 };
+
 /* What other threads ask of the loop. */
 static void
 on_wake(evutil_socket_t fd, short what, void *ctx)
@@ -181,16 +184,23 @@ begin_collapse(struct slabd *slabd)
 	return 0;
 }
 
-/* One descriptor a connection, two a session, and its segments: as many as the hard limit lets. */
-static void
-raise_file_limit(void)
+/* One descriptor a connection, two a session, and its segments: as many as the hard limit lets; and at least what slabd itself needs. */
+static int
+raise_file_limit(const struct slabd_options *options, char *why, size_t why_size)
 {
+	uint64_t least = FILES + (uint64_t)options->n_threads * FILES_OF_THREAD + (uint64_t)options->n_arenas * FILES_OF_ARENA;
 	struct rlimit limit;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
 		limit.rlim_cur = limit.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &limit);
 	}
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= least)
+		return 0;
+	snprintf(why, why_size, "RLIMIT_NOFILE lets slabd have %llu descriptors; with %u threads and %u arenas it needs %llu before any client comes: raise "
+				"LimitNOFILE= or ulimit -Hn",
+		(unsigned long long)limit.rlim_cur, options->n_threads, options->n_arenas, (unsigned long long)least);
+	return -EMFILE;
 }
 
 /* Does the kernel have SO_PEERPIDFD (Linux 6.5)? */
@@ -397,10 +407,13 @@ slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why,
 	slabd->options = *options;
 	if (options->log_level)
 		log_set_level((enum log_level)options->log_level);
+	/* First: where descriptors run out libevent ends the process. */
+	r = raise_file_limit(options, why, why_size);
+	strangers_init(&slabd->strangers);
 	slabd->options.is_old_kernel = options->is_old_kernel || !has_peerpidfd();
 	slabd->started_ns = clock_now_ns();
-	raise_file_limit();
-	r = store_init(&slabd->store);
+	if (r == 0)
+		r = store_init(&slabd->store);
 	for (; slabd->n_loops < options->n_threads && r == 0; slabd->n_loops++)
 		r = loop_init(&slabd->loops[slabd->n_loops], slabd);
 	if (r == 0)
@@ -638,5 +651,6 @@ slabd_free(struct slabd *slabd)
 		arena_free(slabd->arenas[i]);
 	}
 	store_deinit(&slabd->store);
+	strangers_deinit(&slabd->strangers);
 	free(slabd);
 }

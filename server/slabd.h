@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "server/strangers.h"
 #include "server/arena.h"
 #include "server/store.h"
 
@@ -72,6 +73,7 @@ struct slabd {
 	unsigned n_arenas;
 	struct listener *listener;
 	struct store store;
+	struct strangers strangers;
 	struct event *decay; /* loop 0's, as the next one */
 	struct event *collapse; /* NULL: no arena has transparent huge pages */
 	uint64_t started_ns; /* monotonic */

@@ -93,7 +93,7 @@ enum {
 	LAYOUT_HOLDER_APP = 3,      /* a prefilled sheaf in the application's hands */
 	LAYOUT_HOLDER_RECALLED = 4, /* taken from its thread, which may still point to it: nobody uses it before the thread has made it RETURNED */
 	LAYOUT_HOLDER_BORROWED = 5, /* from the barn for one object, or on its way to the application or back */
-	LAYOUT_HOLDER_THREAD = 16,  /* plus the thread's number: its main or spare, its foreign sheaf, or the record of that */
+	LAYOUT_HOLDER_THREAD = 16,  /* plus the thread's number: its main, its spare, one in its rack, its foreign sheaf, or the record of that */
 };
 
 /* In a sheaf's first word (sheaf.h). */

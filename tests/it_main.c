@@ -37,6 +37,7 @@ CU_pSuite it_ephemeral_suite(void);
 CU_pSuite it_recall_suite(void);
 CU_pSuite it_debug_suite(void);
 CU_pSuite it_adopt_suite(void);
+CU_pSuite it_silent_suite(void);
 
 static const struct {
 	const char *name;
@@ -71,6 +72,7 @@ static const struct {
 	{"recall", it_recall_suite},
 	{"debug", it_debug_suite},
 	{"adopt", it_adopt_suite},
+	{"silent", it_silent_suite},
 };
 
 static int
