@@ -15,6 +15,7 @@
 #include "server/log.h"
 #include "server/reaper.h"
 #include "server/request.h"
+#include "server/task.h"
 #include "server/watch.h"
 
 /* Packets handled before the other connections of the loop have their turn. */
@@ -30,6 +31,7 @@ conn_close_socket(struct conn *conn)
 {
 	if (conn->fd < 0)
 		return;
+	task_cancel(conn);
 	watch_end_all(conn);
 	event_free(conn->readable);
 	event_free(conn->writable);
@@ -218,7 +220,7 @@ on_readable(evutil_socket_t fd, short what, void *ctx)
 	struct conn *conn = ctx;
 
 	(void)what;
-	for (int i = 0; i < PACKETS_A_TURN && conn->n_pending == 0; i++) {
+	for (int i = 0; i < PACKETS_A_TURN && conn->n_pending == 0 && !conn->task; i++) {
 		unsigned char packet[PROTO_MAX_PACKET];
 		ssize_t n = channel_recv_from(fd, packet, sizeof packet, &conn->sender, MSG_DONTWAIT);
 		int r;
@@ -226,8 +228,6 @@ on_readable(evutil_socket_t fd, short what, void *ctx)
 		if (n == -EAGAIN)
 			return;
 		r = n > 0 ? request_handle(conn, packet, (size_t)n) : 0;
-		if (n > 0 && r == REQUEST_E_HEAVY)
-			return;
 		if (n > 0 && r == 0)
 			continue;
 		if (n == -EMSGSIZE || n == -EMFILE || n > 0)
@@ -275,6 +275,24 @@ conn_send(struct conn *conn, const void *buf, size_t n, const int *fds, unsigned
 	conn->n_pending = n;
 	event_del(conn->readable);
 	event_add(conn->writable, NULL);
+}
+
+void
+conn_pause(struct conn *conn)
+{
+	event_del(conn->readable);
+}
+
+void
+conn_resume(struct conn *conn)
+{
+	event_add(conn->readable, NULL);
+}
+
+void
+conn_hang_up(struct conn *conn)
+{
+	end(conn);
 }
 
 int
@@ -348,6 +366,7 @@ conn_free(struct conn *conn)
 	if (conn->next)
 		conn->next->prevp = conn->prevp;
 	atomic_add(&conn->loop->n_conns, -1u);
+	task_cancel(conn);
 	watch_end_all(conn);
 	if (conn->fd >= 0) {
 		if (conn->readable)

@@ -19,6 +19,7 @@
 #include "server/listener.h"
 #include "server/log.h"
 #include "server/recall.h"
+#include "server/task.h"
 
 /* What other threads ask of the loop. */
 static void
@@ -66,6 +67,7 @@ loop_deinit(struct loop *loop)
 	while (loop->pipe[1] > 0 && read(loop->pipe[0], &conn, sizeof conn) == (ssize_t)sizeof conn)
 		if (conn >= 0)
 			close(conn);
+	task_deinit(loop);
 	if (loop->wake)
 		event_free(loop->wake);
 	if (loop->base)
