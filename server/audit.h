@@ -7,7 +7,7 @@
  * names somebody other than the sheaf's client, or in a stash and anything else, or of which the ledger says FREE or BARN while a sheaf has it or its word names somebody.  Both
  * looks must lie nearer together than a generation takes to come round; else it is looked at again, and in the end undecided.
  *
- * A portion at a time, each in one hold of the locks: the next 16,384 objects; then what is left of them, 1,024 at a time, which are few enough to be
+ * A portion at a time, each in one hold of the locks: the next 16,384 objects; then what is left of them, 4,096 at a time, which are few enough to be
  * looked at again and again between the sheaves.  So any number of losses is found exactly, and a hold lasts half a millisecond, and what it takes to read all
  * sheaves of the cache.  Each object is counted as it was in its portion.
  * A cache without owner words is passed by: of its objects nobody can say it.
