@@ -38,6 +38,9 @@ struct audit_walk {
 	/* While a hold lasts: the cache, and the suspects looked at, from this one on. */
 	struct cache *cache;
 	uint32_t first;
+	/* Where they lie: what sheaves have elsewhere need not be looked up. */
+	uint32_t lowest_place;
+	uint32_t highest_place;
 	/* By word, SEEN_: in how many sheaves and stashes the object is, at most 2; in a stash; in a sheaf whose client its word does not name. */
 	uint8_t *seen;
 	uint64_t n_words;
@@ -125,11 +128,27 @@ is_there(const struct audit_walk *run, const struct suspect *s)
 	return atomic_read_acquire(&slab->cache) == run->cache->id && s->word >= slab->first_word && s->word - slab->first_word < slab->n_objects;
 }
 
+static uint64_t
+place_of(const struct audit_walk *run, const struct suspect *s)
+{
+	return slab_place(run->arena, run->cache, s->slab, s->word - run->arena->slabs[s->slab].first_word) + 1ull;
+}
+
 static void
 first_look(struct audit_walk *run)
 {
-	for (uint32_t i = run->first; i < run->n_suspects; i++)
+	run->lowest_place = UINT32_MAX;
+	run->highest_place = 0;
+	for (uint32_t i = run->first; i < run->n_suspects; i++) {
+		uint32_t place;
+
 		run->seen[run->suspects[i].word] = 0;
+		if (!is_there(run, &run->suspects[i]))
+			continue;
+		place = (uint32_t)(place_of(run, &run->suspects[i]) - 1);
+		run->lowest_place = place < run->lowest_place ? place : run->lowest_place;
+		run->highest_place = place > run->highest_place ? place : run->highest_place;
+	}
 	run->is_broken = false;
 	run->last_look_ns = clock_now_ns();
 	for (uint32_t i = run->first; i < run->n_suspects; i++) {
@@ -165,6 +184,8 @@ note_place(struct audit_walk *run, uint32_t place, uint32_t client)
 	struct slab_object o;
 	uint32_t owner;
 
+	if (place < run->lowest_place || place > run->highest_place)
+		return;
 	if (!slab_find(run->arena, run->cache, place, &o) || o.word >= run->n_words)
 		return;
 	if ((run->seen[o.word] & SEEN_COUNT) < 2)
@@ -237,12 +258,6 @@ is_alive(const struct audit_walk *run, uint32_t owner)
 	const struct session *session = owner <= LAYOUT_MAX_CLIENTS ? run->arena->sessions[owner] : NULL;
 
 	return session && atomic_read(&session->state) != SESSION_DYING;
-}
-
-static uint64_t
-place_of(const struct audit_walk *run, const struct suspect *s)
-{
-	return slab_place(run->arena, run->cache, s->slab, s->word - run->arena->slabs[s->slab].first_word) + 1ull;
 }
 
 /* May it be said that nothing happened to the object since the first look, its word being w now? */

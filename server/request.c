@@ -8,6 +8,7 @@
 
 #include "proto/codec.h"
 #include "server/audit.h"
+#include "server/cache.h"
 #include "server/clock.h"
 #include "server/conn.h"
 #include "server/grant.h"
@@ -332,15 +333,31 @@ request_clients(struct request *q)
 	return stats_client(q->arena, q->in->clients.after, q->asked_ns, &q->out.clients) ? PROTO_STATUS_OK : REQUEST_GO_ON;
 }
 
+/* The next cache without owner words above that id, or only that one; 0: none. */
+static uint32_t
+next_passed(struct arena *arena, uint32_t after, uint32_t only)
+{
+	const struct cache *cache;
+	uint32_t id = 0;
+
+	pthread_rwlock_rdlock(&arena->sessions_lock);
+	for (cache = arena_cache_after(arena, after); cache && id == 0; cache = arena_cache_after(arena, cache->id))
+		if (cache->flags & LAYOUT_CACHE_NO_OWNER && (!only || cache->id == only))
+			id = cache->id;
+	pthread_rwlock_unlock(&arena->sessions_lock);
+	return id;
+}
+
 /* What the audit passes by: of one cache, or (0) of all. */
 static void
 count_passed(struct arena *arena, uint32_t only, struct proto_audit_reply *reply)
 {
-	struct proto_caches_reply now;
-	uint32_t after = only ? only - 1 : 0;
+	for (uint32_t id = next_passed(arena, 0, only); id; id = next_passed(arena, id, only)) {
+		struct proto_caches_reply now;
 
-	for (stats_cache(arena, after, &now); now.cache && (!only || now.cache == only); stats_cache(arena, now.cache, &now)) {
-		if (!(now.flags & LAYOUT_CACHE_NO_OWNER))
+		stats_cache(arena, id - 1, &now);
+		/* Unless it has just been destroyed. */
+		if (now.cache != id)
 			continue;
 		reply->n_passed += now.n_out;
 		reply->n_left += now.n_left;
