@@ -43,6 +43,7 @@ SERVER_SRC = \
 	server/audit.c \
 	server/bitset.c \
 	server/cache.c \
+	server/census.c \
 	server/claim.c \
 	server/config.c \
 	server/conn.c \
@@ -72,6 +73,7 @@ SERVER_SRC = \
 	server/slabd.c \
 	server/stash.c \
 	server/stats.c \
+	server/task.c \
 	server/topology.c \
 	server/watch.c \
 	server/strangers.c \

@@ -48,6 +48,7 @@ struct conn {
 	struct conn *next_dying;
 	struct watch *watches; /* for roots (watch.h) */
 	unsigned n_watches;
+	struct task *task; /* nothing more is read until it has been answered (task.h); NULL: none */
 	/* A reply the peer has not made room for; nothing more is read from it until it went. */
 	size_t n_pending;
 	unsigned char *pending;
@@ -61,6 +62,13 @@ void conn_free(struct conn *conn);
 
 /* Sends a reply, or keeps it until there is room. */
 void conn_send(struct conn *conn, const void *buf, size_t n, const int *fds, unsigned n_fds);
+
+/* Nothing is read from the peer between the two. */
+void conn_pause(struct conn *conn);
+void conn_resume(struct conn *conn);
+
+/* The peer has hung up, or must go; the connection may be gone after it. */
+void conn_hang_up(struct conn *conn);
 
 /*
  * Which process is the peer?  With SO_PEERPIDFD the kernel says.  Without it: at HELLO a pidfd is opened of whoever sent that, and ATTACH must come

@@ -19,6 +19,7 @@
 #include "server/listener.h"
 #include "server/log.h"
 #include "server/recall.h"
+#include "server/task.h"
 
 /* Descriptors of slabd's own: in all, of a thread, of an arena with its segments. */
 enum { FILES = 32, FILES_OF_THREAD = 8, FILES_OF_ARENA = 16 };
@@ -69,6 +70,7 @@ loop_deinit(struct loop *loop)
 	while (loop->pipe[1] > 0 && read(loop->pipe[0], &conn, sizeof conn) == (ssize_t)sizeof conn)
 		if (conn >= 0)
 			close(conn);
+	task_deinit(loop);
 	if (loop->wake)
 		event_free(loop->wake);
 	if (loop->base)
