@@ -45,6 +45,7 @@ SERVER_SRC = \
 	server/audit.c \
 	server/bitset.c \
 	server/cache.c \
+	server/census.c \
 	server/claim.c \
 	server/config.c \
 	server/conn.c \
@@ -76,6 +77,7 @@ SERVER_SRC = \
 	server/stash.c \
 	server/stats.c \
 	server/store.c \
+	server/task.c \
 	server/topology.c \
 	server/watch.c \
 	server/strangers.c \

@@ -149,7 +149,7 @@ struct arena {
 	unsigned n_named;
 	pthread_mutex_t quota_lock; /* over a count (quota.c); taken after a session's work */
 	uint64_t counted_ns;        /* when the last one was; any loop's guess */
-	struct stats_census *census; /* of the last walk (stats.c); under registry_lock */
+	struct census *census;       /* who holds how much (census.h); NULL: nobody has asked yet. Under registry_lock */
 };
 
 /* Whether such an arena can be made here: 0, or -EINVAL and a sentence. Sets nothing up. */

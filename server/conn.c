@@ -17,6 +17,7 @@
 #include "server/log.h"
 #include "server/reaper.h"
 #include "server/request.h"
+#include "server/task.h"
 #include "server/watch.h"
 
 /* Packets handled before the other connections of the loop have their turn. */
@@ -32,6 +33,7 @@ conn_close_socket(struct conn *conn)
 {
 	if (conn->fd < 0)
 		return;
+	task_cancel(conn);
 	watch_end_all(conn);
 	if (conn->readable)
 		event_free(conn->readable);
@@ -228,7 +230,7 @@ on_readable(evutil_socket_t fd, short what, void *ctx)
 	struct conn *conn = ctx;
 
 	(void)what;
-	for (int i = 0; i < PACKETS_A_TURN && conn->n_pending == 0; i++) {
+	for (int i = 0; i < PACKETS_A_TURN && conn->n_pending == 0 && !conn->task; i++) {
 		unsigned char packet[PROTO_MAX_PACKET];
 		ssize_t n = channel_recv_from(fd, packet, sizeof packet, &conn->sender, MSG_DONTWAIT);
 		int r;
@@ -293,6 +295,24 @@ conn_send(struct conn *conn, const void *buf, size_t n, const int *fds, unsigned
 	conn->n_pending = n;
 	event_del(conn->readable);
 	event_add(conn->writable, NULL);
+}
+
+void
+conn_pause(struct conn *conn)
+{
+	event_del(conn->readable);
+}
+
+void
+conn_resume(struct conn *conn)
+{
+	event_add(conn->readable, NULL);
+}
+
+void
+conn_hang_up(struct conn *conn)
+{
+	end(conn);
 }
 
 int
@@ -476,7 +496,7 @@ check_resume(const struct conn *conn, const struct loop_message *m, char *why, s
 }
 
 void
-conn_resume(struct loop *loop, const struct loop_message *m)
+conn_take_up(struct loop *loop, const struct loop_message *m)
 {
 	char why[PROTO_SENTENCE_BYTES];
 	unsigned char buf[512];
@@ -527,6 +547,7 @@ conn_free(struct conn *conn)
 		conn->next->prevp = conn->prevp;
 	atomic_add(&conn->loop->n_conns, -1u);
 	conn_has_session(conn);
+	task_cancel(conn);
 	watch_end_all(conn);
 	if (conn->fd >= 0) {
 		if (conn->readable)

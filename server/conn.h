@@ -48,6 +48,7 @@ struct conn {
 	struct conn *next_dying;
 	struct watch *watches; /* for roots (watch.h) */
 	unsigned n_watches;
+	struct task *task; /* nothing more is read until it has been answered (task.h); NULL: none */
 	/* A reply the peer has not made room for; nothing more is read from it until it went. */
 	size_t n_pending;
 	unsigned char *pending;
@@ -63,13 +64,20 @@ int conn_adopt(struct loop *loop, struct session *session, int pidfd);
  * A connection that says it is the same process's, and wants a DETACHED session of this loop back: it becomes the session's, if token and process are
  * right, or is told what is wrong.
  */
-void conn_resume(struct loop *loop, const struct loop_message *message);
+void conn_take_up(struct loop *loop, const struct loop_message *message);
 
 /* At the end of the loop: the session is left as it is. */
 void conn_free(struct conn *conn);
 
 /* Sends a reply, or keeps it until there is room. */
 void conn_send(struct conn *conn, const void *buf, size_t n, const int *fds, unsigned n_fds);
+
+/* Nothing is read from the peer between the two. */
+void conn_pause(struct conn *conn);
+void conn_resume(struct conn *conn);
+
+/* The peer has hung up, or must go; the connection may be gone after it. */
+void conn_hang_up(struct conn *conn);
 
 /*
  * Which process is the peer?  With SO_PEERPIDFD the kernel says.  Without it: at HELLO a pidfd is opened of whoever sent that, and ATTACH must come

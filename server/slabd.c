@@ -21,6 +21,7 @@
 #include "server/log.h"
 #include "server/reaper.h"
 #include "server/recall.h"
+#include "server/task.h"
 
 /* Descriptors of slabd's own: in all, of a thread, of an arena with its segments. */
 enum { FILES = 32, FILES_OF_THREAD = 8, FILES_OF_ARENA = 16 };
@@ -37,7 +38,7 @@ on_wake(evutil_socket_t fd, short what, void *ctx)
 		if (m.fd < 0)
 			event_base_loopbreak(loop->base);
 		else if (m.client_id)
-			conn_resume(loop, &m);
+			conn_take_up(loop, &m);
 		else
 			conn_new(loop, m.fd);
 	}
@@ -73,6 +74,7 @@ loop_deinit(struct loop *loop)
 	while (loop->pipe[1] > 0 && read(loop->pipe[0], &m, sizeof m) == (ssize_t)sizeof m)
 		if (m.fd >= 0)
 			close(m.fd);
+	task_deinit(loop);
 	if (loop->wake)
 		event_free(loop->wake);
 	if (loop->base)

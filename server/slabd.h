@@ -21,6 +21,7 @@
 enum { SLABD_MAX_THREADS = 64, SLABD_MAX_ARENAS = 64, SLABD_MAX_IDLE_S = 86400 };
 
 struct conn;
+struct task;
 
 struct slabd_options {
 	const char *socket;   /* path, unless systemd passes one; then the next three are systemd's business too */
@@ -65,6 +66,10 @@ struct loop {
 	unsigned n_dying;
 	unsigned n_dying_seen;
 	unsigned n_reap_turns;
+	/* What is carried out a portion at a time (task.h): in turn; and the user who was served last. */
+	struct task *tasks;
+	struct event *turn;
+	uint32_t last_uid;
 };
 
 struct slabd {
