@@ -351,7 +351,7 @@ session_is_silent(struct slabc *c)
 	int64_t since = atomic_read(&c->given_up_ns);
 	struct pollfd p = {.fd = c->fd, .events = POLLIN};
 
-	return since != 0 && session_now_ns() - since < SILENCE_NS && (atomic_read(&c->is_dead) || poll(&p, 1, 0) == 0);
+	return since != 0 && session_now_ns() - since < SILENCE_NS && poll(&p, 1, 0) == 0;
 }
 
 int
