@@ -21,7 +21,7 @@ enum { MAX_FULL = LAYOUT_MAX_SLOTS / 2, MAX_LEND_ASK = 64 };
 /* A barn that grew shrinks, by half at a time, when no refill was wanted for so long. */
 #define KEEP_NS INT64_C(10000000000)
 /* Between two refills of a stream of them. */
-#define AHEAD_NS 5000000
+#define AHEAD_NS 20000000
 
 static uint64_t indexes_used[CLIENT_MAX_HANDLES / 64]; /* library_lock */
 
