@@ -66,8 +66,8 @@ next_rung(struct arena *arena, unsigned i)
 	return i + 1 < arena->n_segments && arena->segments[i + 1].node == arena->segments[i].node ? &arena->segments[i + 1] : NULL;
 }
 
-static struct segment_extent
-extent_of(const struct arena_segment *s, uint32_t first, uint32_t n)
+struct segment_extent
+arena_extent(const struct arena_segment *s, uint32_t first, uint32_t n)
 {
 	return (struct segment_extent){
 		.fd = s->fd,
@@ -77,8 +77,8 @@ extent_of(const struct arena_segment *s, uint32_t first, uint32_t n)
 	};
 }
 
-static const char *
-name_of(const struct arena_segment *s)
+const char *
+arena_kind_name(const struct arena_segment *s)
 {
 	return s->kind == LAYOUT_PAGES_1G     ? "1 GiB pages"
 	       : s->kind == LAYOUT_PAGES_HUGE ? "2 MiB pages"
@@ -124,7 +124,7 @@ note_shortage(struct arena_segment *s, int r)
 	if (s->said_commit == r)
 		return;
 	s->said_commit = r;
-	note(arena, "wanted %s on node %u, got %s: %s; %s", name_of(s), arena->topology.os_node[s->node], next ? name_of(next) : "none",
+	note(arena, "wanted %s on node %u, got %s: %s; %s", arena_kind_name(s), arena->topology.os_node[s->node], next ? arena_kind_name(next) : "none",
 		strerror(-r), remedy_of(s->kind));
 }
 
@@ -154,7 +154,7 @@ commit_unit(void *ctx, uint32_t first, uint32_t n)
 	struct arena_segment *s = ctx;
 	struct arena *arena = s->arena;
 	uint64_t bytes = (uint64_t)n * LAYOUT_PAGE_BYTES, committed = atomic_read(&arena->committed_bytes);
-	struct segment_extent extent = extent_of(s, first, n);
+	struct segment_extent extent = arena_extent(s, first, n);
 	uint32_t n_misplaced = 0;
 	int r;
 
@@ -185,7 +185,7 @@ static void
 give_back_unit(void *ctx, uint32_t first, uint32_t n)
 {
 	struct arena_segment *s = ctx;
-	struct segment_extent extent = extent_of(s, first, n);
+	struct segment_extent extent = arena_extent(s, first, n);
 	int r = segment_give_back(&extent);
 
 	s->ask_again_ns = 0;

@@ -24,6 +24,7 @@
 #include "server/words.h"
 #include "shm/atomic.h"
 #include "shm/layout.h"
+#include "shm/segment.h"
 
 struct session;
 
@@ -58,6 +59,8 @@ struct arena_segment {
 	/* Why the last commit, or collapse, failed: said once for each reason. */
 	int said_commit;
 	int said_collapse;
+	/* Bytes that the last comparison missed (presence.c); the same while pages are held. */
+	uint64_t said_missing;
 	uint32_t first_page;
 	uint32_t n_pages;
 	struct pages pages;
@@ -158,6 +161,12 @@ void arena_run_free(struct arena *arena, uint32_t page, uint32_t n_pages);
 
 /* A reader has left: pages that were kept for it go back to the system. */
 void arena_trim(struct arena *arena);
+
+/* Pages of a segment, as its file has them. */
+struct segment_extent arena_extent(const struct arena_segment *s, uint32_t first_page, uint32_t n_pages);
+/* "2 MiB pages". */
+const char *arena_kind_name(const struct arena_segment *s);
+
 /* Bytes of the segment that are free, and committed for those only who may still read there. */
 uint64_t arena_kept_bytes(struct arena_segment *s);
 

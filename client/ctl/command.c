@@ -100,7 +100,7 @@ command_audit(struct ctl *ctl)
 	show_add(&t, &reply);
 	table_print_record(t.table, ctl->form, stdout);
 	show_deinit(&t);
-	return reply.audit.n_lost > 0 || reply.audit.n_doubled > 0 ? ASK_EXIT_LOST : EXIT_SUCCESS;
+	return reply.audit.n_lost > 0 || reply.audit.n_doubled > 0 || reply.audit.bytes_missing > 0 ? ASK_EXIT_LOST : EXIT_SUCCESS;
 }
 
 int

@@ -3,7 +3,7 @@
  * slabctl: asks slabd what it knows, and prints it; administers caches and orphans.
  *
  * Each command is an op or a few; a list is walked by asking for what comes after the last answer.
- * Exit status: 0; 1: the audit found objects lost or doubled; 2: usage; 3: slabd cannot be asked, or refused.
+ * Exit status: 0; 1: the audit found objects lost or doubled, or pages missing; 2: usage; 3: slabd cannot be asked, or refused.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -66,6 +66,8 @@ static const struct show_view audit_view[] = {
 	{SHOW(audit, n_undecided), "n_undecided"},
 	{SHOW(audit, n_passed), "n_passed"},
 	{SHOW(audit, n_left), "n_left"},
+	{SHOW(audit, bytes_missing), "bytes_missing"},
+	{SHOW(audit, bytes_extra), "bytes_extra"},
 	{0, NULL},
 };
 
@@ -173,7 +175,7 @@ static const char help[] =
 	"  --timeout=SECONDS  how long to wait for each answer; default: 5\n"
 	"  --help, --version\n"
 	"\n"
-	"Exit status: 0; 1: the audit found lost or doubled objects; 2: usage; 3: no answer from slabd, or a refusal.\n";
+	"Exit status: 0; 1: the audit found lost or doubled objects, or missing pages; 2: usage; 3: no answer from slabd, or a refusal.\n";
 
 static int
 parse_timeout(const char *text)
