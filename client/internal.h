@@ -48,7 +48,6 @@ enum {
 	CLIENT_BELL_SHEAVES = 1024,
 	CLIENT_BELL_BYTES = 4 * 1024 * 1024,
 	CLIENT_KEEP_BYTES = 1024 * 1024, /* in a process barn, before the program shows that it wants more */
-	CLIENT_MIN_EMPTY = 64, /* empty sheaves that a process barn keeps at any rate */
 	CLIENT_N_CLASSES = 13, /* of sizes: 8, 16, 32, 64, 96, 128, 192, 256, 512 .. 8192 bytes */
 	CLIENT_NO_SLOT = -1,
 	CLIENT_REVOKED_TRIES = 20000, /* of sheaf_pause(): until slabd, should it die, is replaced */
@@ -112,7 +111,7 @@ struct slabc_cache {
 	uint32_t is_destroyed;              /* set once, when no thread has a sheaf of it: the slow paths look */
 	uint32_t flags;
 	/* As slabd shows them (shm/layout.h); capacity to max_ask follow from them, looked at when a sheaf is put down and at a refill. Any thread. */
-	uint32_t knobs;
+	uint64_t knobs;
 	uint32_t capacity; /* of a sheaf */
 	bool is_single;    /* no sheaves: an object is asked for and given back by itself */
 	bool is_wordless;  /* SLABC_NO_OWNER */
@@ -120,7 +119,7 @@ struct slabc_cache {
 	uint32_t mark;     /* of its sheaves, in busy */
 	bool is_nowait;
 	uint32_t max_full;  /* sheaves with objects that the process barn may ever keep: max_cached */
-	uint32_t max_empty; /* and without */
+	uint32_t max_empty; /* and without: barn_empty */
 	uint32_t max_ask;
 	/* Sheaves to ask for next; sheaves given back since the last doorbell.  Any thread. */
 	uint32_t ask;

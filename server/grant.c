@@ -24,7 +24,7 @@ enum { FAIR_SHARE = 16, FAIR_BYTES = 8 * 1024 * 1024 };
 /* Compare-and-swaps on one word that may be lost to a client that does not stop writing it. */
 enum { MAX_LOST = 64 };
 
-/* Empty sheaves that stay on a client's list. */
+/* Empty sheaves that are left on a client's list at most, whatever barn_empty says: beyond that another cache of the client may want them. */
 enum { MAX_EMPTY = 256 };
 
 /* One take-back under way. */
@@ -255,6 +255,7 @@ static void
 take_list(struct session *session, struct cache *cache, uint64_t *head, uint32_t holder, bool to_barn)
 {
 	struct layout_slot *shown = session_slots(session);
+	uint32_t max_empty = cache->barn_empty < MAX_EMPTY ? cache->barn_empty : MAX_EMPTY;
 
 	for (uint32_t tries = 0; tries < session->n_slots; tries++) {
 		int32_t slot = barn_pop(head, shown, session->n_slots);
@@ -269,7 +270,7 @@ take_list(struct session *session, struct cache *cache, uint64_t *head, uint32_t
 			continue;
 		grant_take_back(session, (uint32_t)slot, to_barn);
 		if (to_barn && session->slots[slot].capacity == cache->capacity && !cache->is_sheafless &&
-			barn_count(atomic_read(&session_cache(session, cache->id)->empty)) < MAX_EMPTY)
+			barn_count(atomic_read(&session_cache(session, cache->id)->empty)) < max_empty)
 			hand_out(session, cache, (uint32_t)slot, false, true);
 		else
 			session_slot_put(session, (uint32_t)slot);

@@ -167,6 +167,7 @@ request_cache_open(struct request *q)
 		.max_cached = in->max_cached,
 		.cpu_partial = in->cpu_partial,
 		.policy = in->policy,
+		.barn_empty = in->barn_empty,
 	};
 	enum proto_status status = request_need_writable(q);
 	struct cache *cache;
@@ -185,6 +186,7 @@ request_cache_open(struct request *q)
 			.capacity = cache->is_sheafless ? 0 : cache->capacity,
 			.flags = cache->flags,
 			.max_cached = cache->max_cached,
+			.barn_empty = cache->barn_empty,
 		};
 	}
 	pthread_rwlock_unlock(&q->arena->sessions_lock);

@@ -131,6 +131,7 @@ request_tune(struct request *q)
 		.min_partial = in->min_partial,
 		.max_cached = in->max_cached,
 		.cpu_partial = in->cpu_partial,
+		.barn_empty = in->barn_empty,
 	};
 	struct proto_tune_reply *out = &q->out.tune;
 	enum proto_status status = request_need_admin(q);
@@ -159,12 +160,13 @@ request_tune(struct request *q)
 		*out = (struct proto_tune_reply){.barn_full = cache->barn_full,
 			.min_partial = cache->min_partial,
 			.max_cached = cache->max_cached,
-			.cpu_partial = cache->cpu_partial};
+			.cpu_partial = cache->cpu_partial,
+			.barn_empty = cache->barn_empty};
 		out->capacity = cache->is_sheafless ? 0 : cache->capacity;
 		log_notice("arena '%s', cache '%s' tuned by uid %u: sheaf_capacity %u, barn_full %u, min_partial %u, max_cached %llu, "
-			   "cpu_partial %u",
+			   "cpu_partial %u, barn_empty %u",
 			q->arena->name, cache->name, q->conn->peer.uid, out->capacity, out->barn_full, out->min_partial,
-			(unsigned long long)out->max_cached, out->cpu_partial);
+			(unsigned long long)out->max_cached, out->cpu_partial, out->barn_empty);
 	}
 	pthread_rwlock_unlock(&q->arena->sessions_lock);
 	return PROTO_STATUS_OK;

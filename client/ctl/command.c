@@ -227,6 +227,7 @@ static const struct knob knobs[COMMAND_MAX_KNOBS] = {
 	{"min_partial", offsetof(struct proto_tune_request, min_partial), false, true},
 	{"max_cached", offsetof(struct proto_tune_request, max_cached), true, false},
 	{"cpu_partial", offsetof(struct proto_tune_request, cpu_partial), false, true},
+	{"barn_empty", offsetof(struct proto_tune_request, barn_empty), false, true},
 };
 
 static uint64_t
@@ -269,7 +270,7 @@ parse_knob(struct proto_tune_request *request, const char *text)
 			memcpy((char *)request + knobs[i].off, &(uint32_t){(uint32_t)value}, sizeof(uint32_t));
 		return;
 	}
-	ask_die(ASK_EXIT_USAGE, "a knob is sheaf_capacity=, barn_full=, min_partial=, max_cached= or cpu_partial=, not \"%s\"", text);
+	ask_die(ASK_EXIT_USAGE, "a knob is sheaf_capacity=, barn_full=, min_partial=, max_cached=, cpu_partial= or barn_empty=, not \"%s\"", text);
 }
 
 int

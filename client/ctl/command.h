@@ -16,7 +16,7 @@ enum {
 	COMMAND_CLIENT = 2,
 	COMMAND_AGE = 4,
 
-	COMMAND_MAX_KNOBS = 5,
+	COMMAND_MAX_KNOBS = 6,
 };
 
 struct ctl;
