@@ -494,6 +494,7 @@ arena_new(struct arena **arenap, const struct arena_options *options, char *why,
 	pthread_mutex_init(&arena->ledger_lock, NULL);
 	pthread_mutex_init(&arena->registry_lock, NULL);
 	pthread_mutex_init(&arena->quota_lock, NULL);
+	pthread_mutex_init(&arena->orphans_lock, NULL);
 	roots_init(&arena->roots);
 	readers_init(&arena->readers);
 	/* Attaching and reaping must not starve behind refills. */
@@ -559,6 +560,7 @@ arena_free(struct arena *arena)
 	pthread_mutex_destroy(&arena->ledger_lock);
 	pthread_mutex_destroy(&arena->registry_lock);
 	pthread_mutex_destroy(&arena->quota_lock);
+	pthread_mutex_destroy(&arena->orphans_lock);
 	roots_deinit(&arena->roots);
 	readers_deinit(&arena->readers);
 	for (unsigned i = 0; i <= LAYOUT_MAX_CLIENTS; i++)
@@ -583,6 +585,7 @@ arena_set_access(struct arena *arena, const struct arena_options *options)
 	arena->options.max_sessions = options->max_sessions;
 	arena->options.client_max = options->client_max;
 	arena->options.client_min = options->client_min;
+	arena->options.max_orphans = options->max_orphans;
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	pthread_mutex_lock(&arena->registry_lock);
 	arena->options.max_caches = options->max_caches;

@@ -2,7 +2,7 @@
 /*
  * Arena: one named space of objects: its segments, word table, page map, ledger, caches and sessions.
  *
- * Lock ranks, in acquisition order: sessions, registry, session work (session.h), list_lock (node.h), then ledger, pages, words, roots
+ * Lock ranks, in acquisition order: orphans, sessions, registry, session work (session.h), list_lock (node.h), then ledger, pages, words, roots
  * and stashes (stash.h), which are leaves, but that readers is taken under pages.  A request on a session holds `sessions` for reading, and so does whoever uses a struct cache; only the appearance and
  * the end of a session, and what changes a cache for all (tuning, destroying), take it for writing.
  */
@@ -39,6 +39,7 @@ struct arena_options {
 	uint32_t max_caches;   /* 0: no limit but the layout's */
 	uint64_t client_max;   /* bytes that a client may have, in objects and idle; 0: no limit */
 	uint64_t client_min;   /* bytes kept for each client that is connected */
+	uint64_t max_orphans;  /* bytes that the dead may leave; 0: no limit */
 	/* NULL: the machine's nodes. Else a test's invention, whose memory is bound to no node. */
 	const struct topology_source *source;
 };
@@ -68,7 +69,7 @@ struct arena_segment {
 
 struct arena {
 	char name[64];
-	struct arena_options options; /* a reload changes access, max_sessions, client_max and client_min (sessions_lock), max_caches (registry_lock) */
+	struct arena_options options; /* a reload changes access, max_sessions, client_max, client_min and max_orphans (sessions_lock), max_caches (registry_lock) */
 	struct topology topology;
 
 	int fd; /* arena segment, word table and ledger */
@@ -133,6 +134,8 @@ struct arena {
 	unsigned n_named;
 	pthread_mutex_t quota_lock; /* over a count (quota.c); taken after a session's work */
 	uint64_t counted_ns;        /* when the last one was; any loop's guess */
+	pthread_mutex_t orphans_lock; /* over what orphan_bound() does */
+	uint64_t n_orphans_dropped; /* atomic: freed since they were more than max_orphans */
 	struct stats_census *census; /* of the last walk (stats.c); under registry_lock */
 };
 
