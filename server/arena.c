@@ -585,6 +585,7 @@ arena_set_access(struct arena *arena, const struct arena_options *options)
 	arena->options.max_sessions = options->max_sessions;
 	arena->options.client_max = options->client_max;
 	arena->options.client_min = options->client_min;
+	arena->options.user_max = options->user_max;
 	arena->options.max_orphans = options->max_orphans;
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	pthread_mutex_lock(&arena->registry_lock);

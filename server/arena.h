@@ -39,6 +39,7 @@ struct arena_options {
 	uint32_t max_caches;   /* 0: no limit but the layout's */
 	uint64_t client_max;   /* bytes that a client may have, in objects and idle; 0: no limit */
 	uint64_t client_min;   /* bytes kept for each client that is connected */
+	uint64_t user_max;     /* bytes that all clients of a user may have together; 0: no limit */
 	uint64_t max_orphans;  /* bytes that the dead may leave; 0: no limit */
 	/* NULL: the machine's nodes. Else a test's invention, whose memory is bound to no node. */
 	const struct topology_source *source;
@@ -69,7 +70,7 @@ struct arena_segment {
 
 struct arena {
 	char name[64];
-	struct arena_options options; /* a reload changes access, max_sessions, client_max, client_min and max_orphans (sessions_lock), max_caches (registry_lock) */
+	struct arena_options options; /* a reload changes access, max_sessions, client_max, client_min, user_max and max_orphans (sessions_lock), max_caches (registry_lock) */
 	struct topology topology;
 
 	int fd; /* arena segment, word table and ledger */

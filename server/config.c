@@ -261,6 +261,13 @@ set_client_min(struct config *config, struct arena_options *arena, const char *v
 }
 
 static int
+set_user_max(struct config *config, struct arena_options *arena, const char *value)
+{
+	(void)config;
+	return parse_number(value, 0, 32ull << 30, &arena->user_max);
+}
+
+static int
 set_max_orphans(struct config *config, struct arena_options *arena, const char *value)
 {
 	(void)config;
@@ -296,6 +303,7 @@ static const struct field fields[] = {
 	{"max-caches", true, set_max_caches, "0 (no limit) to 511"},
 	{"client-max", true, set_client_max, "0 (no limit) to 32G, in bytes or with K, M or G"},
 	{"client-min", true, set_client_min, "0 to 32G, in bytes or with K, M or G"},
+	{"user-max", true, set_user_max, "0 (no limit) to 32G, in bytes or with K, M or G"},
 	{"max-orphans", true, set_max_orphans, "0 (no limit) to 32G, in bytes or with K, M or G"},
 };
 
