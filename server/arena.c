@@ -586,6 +586,7 @@ arena_set_access(struct arena *arena, const struct arena_options *options)
 	arena->options.client_max = options->client_max;
 	arena->options.client_min = options->client_min;
 	arena->options.user_max = options->user_max;
+	arena->options.is_node_strict = options->is_node_strict;
 	arena->options.max_orphans = options->max_orphans;
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	pthread_mutex_lock(&arena->registry_lock);

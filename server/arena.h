@@ -39,6 +39,7 @@ struct arena_options {
 	uint32_t max_caches;   /* 0: no limit but the layout's */
 	uint64_t client_max;   /* bytes that a client may have, in objects and idle; 0: no limit */
 	uint64_t client_min;   /* bytes kept for each client that is connected */
+	bool is_node_strict;   /* clients get memory of their own node, or none */
 	uint64_t user_max;     /* bytes that all clients of a user may have together; 0: no limit */
 	uint64_t max_orphans;  /* bytes that the dead may leave; 0: no limit */
 	/* NULL: the machine's nodes. Else a test's invention, whose memory is bound to no node. */
@@ -70,7 +71,7 @@ struct arena_segment {
 
 struct arena {
 	char name[64];
-	struct arena_options options; /* a reload changes access, max_sessions, client_max, client_min, user_max and max_orphans (sessions_lock), max_caches (registry_lock) */
+	struct arena_options options; /* a reload changes access, max_sessions, client_max, client_min, user_max, max_orphans and is_node_strict (sessions_lock), max_caches (registry_lock) */
 	struct topology topology;
 
 	int fd; /* arena segment, word table and ledger */
@@ -92,6 +93,7 @@ struct arena {
 	uint64_t committed_bytes; /* atomic: of all segments */
 	uint64_t n_misplaced;     /* atomic: pages that were found on another node than asked for */
 	uint64_t thp_bytes;       /* atomic: committed units that are transparent huge pages */
+	uint64_t n_from_elsewhere[LAYOUT_MAX_NODES]; /* atomic: by node, objects that its clients got on another */
 	uint64_t n_refused;       /* atomic: peers that might not */
 	uint64_t n_recalls;       /* atomic: barriers issued; sheaves taken from threads; and those found busy (recall.c) */
 	uint64_t n_recalled_sheaves;

@@ -268,6 +268,14 @@ set_user_max(struct config *config, struct arena_options *arena, const char *val
 }
 
 static int
+set_node_policy(struct config *config, struct arena_options *arena, const char *value)
+{
+	(void)config;
+	arena->is_node_strict = strcmp(value, "strict") == 0;
+	return arena->is_node_strict || strcmp(value, "preferred") == 0 ? 0 : -EINVAL;
+}
+
+static int
 set_max_orphans(struct config *config, struct arena_options *arena, const char *value)
 {
 	(void)config;
@@ -303,6 +311,7 @@ static const struct field fields[] = {
 	{"max-caches", true, set_max_caches, "0 (no limit) to 511"},
 	{"client-max", true, set_client_max, "0 (no limit) to 32G, in bytes or with K, M or G"},
 	{"client-min", true, set_client_min, "0 to 32G, in bytes or with K, M or G"},
+	{"node-policy", true, set_node_policy, "preferred or strict"},
 	{"user-max", true, set_user_max, "0 (no limit) to 32G, in bytes or with K, M or G"},
 	{"max-orphans", true, set_max_orphans, "0 (no limit) to 32G, in bytes or with K, M or G"},
 };

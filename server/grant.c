@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "server/claim.h"
+#include "server/log.h"
 #include "server/quota.h"
 #include "server/recall.h"
 #include "server/stash.h"
@@ -320,6 +321,7 @@ struct lending {
 	uint64_t room;        /* objects that the client's quota leaves */
 	uint32_t want;        /* of the sheaf at hand: its capacity, or what that leaves */
 	const uint8_t *nodes; /* near to far */
+	unsigned n_nodes;     /* of these, those that may serve the client: all, or (node-policy strict) its own */
 	struct stash *stash;  /* of the nearest; NULL: none */
 	uint64_t fresh;       /* objects that may still be carved */
 	bool is_ahead;        /* nobody waits for it: what others keep idle they keep */
@@ -329,6 +331,18 @@ struct lending {
 	unsigned relieved; /* stages of recall_relieve() */
 	int r; /* why carving failed last */
 };
+
+/* A client got memory of another node than it runs on. */
+static void
+note_elsewhere(const struct lending *l, const struct node *node, uint64_t n)
+{
+	struct arena *arena = l->session->arena;
+	unsigned own = l->nodes[0];
+
+	if (node->index != own && n && atomic_add(&arena->n_from_elsewhere[own], n) == 0)
+		log_notice("arena '%s': node %u has no memory for its clients: they get objects on node %u (node-policy preferred)", arena->name,
+			arena->topology.os_node[own], arena->topology.os_node[node->index]);
+}
 
 /* Objects of the barn's oldest sheaf, up to want; the rest go to their slabs. list_lock held. */
 static uint32_t
@@ -418,10 +432,11 @@ fill_resident(struct lending *l, struct node *node, uint32_t fresh, struct sheaf
 	if (n && *size == n)
 		atomic_add(&node->n_sheaves_granted, 1);
 	node_unlock(node);
+	note_elsewhere(l, node, n);
 	node_discard(arena, &discard);
 }
 
-/* Carves one slab on the nearest node that has memory; 0: there is none. */
+/* Carves one slab on the nearest node that has memory, of those that may serve the client; 0: there is none. */
 static uint32_t
 carve(struct lending *l, struct node **nodep)
 {
@@ -430,7 +445,7 @@ carve(struct lending *l, struct node **nodep)
 	l->r = -EDQUOT;
 	if (!quota_may_carve(l->session, (uint64_t)LAYOUT_PAGE_BYTES << l->cache->order))
 		return 0;
-	for (unsigned i = 0; i < l->cache->n_nodes; i++) {
+	for (unsigned i = 0; i < l->n_nodes; i++) {
 		struct node *node = &l->cache->nodes[l->nodes[i]];
 		uint32_t slab;
 
@@ -472,7 +487,7 @@ fill(struct lending *l, uint32_t slot)
 		} else if (!l->is_ahead && recall_relieve(l->session, l->cache, &l->relieved)) {
 			l->stash = NULL; /* no time to set anything aside */
 			l->fresh = l->fresh ? l->fresh : l->capacity;
-			for (unsigned i = 0; i < l->cache->n_nodes && size < l->want; i++)
+			for (unsigned i = 0; i < l->n_nodes && size < l->want; i++)
 				fill_resident(l, &l->cache->nodes[l->nodes[i]], 0, sheaf, &size);
 		} else {
 			break;
@@ -504,9 +519,23 @@ fair_sheaves(struct session *session, struct cache *cache, bool is_ahead)
 	return fair < MAX_SHEAVES ? (uint32_t)fair : MAX_SHEAVES;
 }
 
+/* Begins the sentence with what is in the way of the other nodes' memory; its length. */
+static size_t
+explain_node(const struct lending *l, char *why, size_t why_size)
+{
+	const struct arena *arena = l->session->arena;
+
+	if (l->n_nodes == l->cache->n_nodes)
+		return 0;
+	return (size_t)snprintf(why, why_size, "node %u alone may serve this client (node-policy=strict in [arena %s]): ",
+		arena->topology.os_node[l->nodes[0]], arena->name);
+}
+
 static int
 explain_shortage(const struct lending *l, char *why, size_t why_size)
 {
+	size_t used = explain_node(l, why, why_size);
+
 	struct arena *arena = l->session->arena;
 	char note[sizeof arena->page_note];
 	uint64_t idle_bytes;
@@ -515,6 +544,8 @@ explain_shortage(const struct lending *l, char *why, size_t why_size)
 	pthread_mutex_lock(&arena->ledger_lock);
 	memcpy(note, arena->page_note, sizeof note);
 	pthread_mutex_unlock(&arena->ledger_lock);
+	why += used;
+	why_size -= used;
 	if (l->r == -ENOSPC && idlest)
 		snprintf(why, why_size, "arena '%s' is full: its limit is %llu bytes (--arena-size); client %u (pid %d, '%s') keeps most idle, %llu bytes",
 			arena->name, (unsigned long long)arena->options.limit_bytes, idlest->id, idlest->pid, idlest->label,
@@ -540,7 +571,7 @@ carve_run(struct lending *l, uint32_t n_pages, uint32_t slot)
 	l->r = -EDQUOT;
 	if (!quota_may_carve(l->session, (uint64_t)n_pages * LAYOUT_PAGE_BYTES))
 		return false;
-	for (unsigned i = 0; i < l->cache->n_nodes; i++) {
+	for (unsigned i = 0; i < l->n_nodes; i++) {
 		struct node *node = &l->cache->nodes[l->nodes[i]];
 		uint32_t slab;
 
@@ -558,6 +589,7 @@ carve_run(struct lending *l, uint32_t n_pages, uint32_t slot)
 		STEP(GRANT_SIZED);
 		atomic_add(&node->n_sheaves_granted, 1);
 		node_unlock(node);
+		note_elsewhere(l, node, 1);
 		return true;
 	}
 	return false;
@@ -568,6 +600,7 @@ static int
 lend_run(struct lending *l, uint32_t n_pages, struct grant *grant, char *why, size_t why_size)
 {
 	struct arena *arena = l->session->arena;
+	size_t used;
 	int32_t slot;
 
 	if (n_pages == 0) {
@@ -596,7 +629,8 @@ lend_run(struct lending *l, uint32_t n_pages, struct grant *grant, char *why, si
 		session_slot_put(l->session, (uint32_t)slot);
 		if (l->r != -ENOSPC)
 			return explain_shortage(l, why, why_size);
-		snprintf(why, why_size, "arena '%s' has no %u pages side by side left: its limit is %llu bytes (--arena-size), %llu are committed",
+		used = explain_node(l, why, why_size);
+		snprintf(why + used, why_size - used, "arena '%s' has no %u pages side by side left: its limit is %llu bytes (--arena-size), %llu are committed",
 			arena->name, n_pages, (unsigned long long)arena->options.limit_bytes,
 			(unsigned long long)atomic_read(&arena->committed_bytes));
 		return -ENOMEM;
@@ -642,6 +676,7 @@ grant_refill(struct session *session, struct cache *cache, const struct grant_re
 		.is_all_or_none = to_app,
 		.is_ahead = request->is_ahead,
 		.nodes = arena->topology.order[topology_node_of_os_node(&arena->topology, request->os_node)],
+		.n_nodes = arena->options.is_node_strict ? 1 : cache->n_nodes,
 	};
 
 	if (l.capacity > LAYOUT_MAX_SHEAF) {

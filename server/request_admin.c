@@ -258,7 +258,8 @@ request_nodes(struct request *q)
 
 	if (node >= q->arena->topology.n_nodes)
 		return PROTO_STATUS_OK;
-	*out = (struct proto_nodes_reply){.node = node + 1, .os_node = q->arena->topology.os_node[node]};
+	*out = (struct proto_nodes_reply){.node = node + 1, .os_node = q->arena->topology.os_node[node],
+		.n_from_elsewhere = atomic_read(&q->arena->n_from_elsewhere[node])};
 	for (unsigned i = 0; i < q->arena->n_segments; i++) {
 		struct arena_segment *s = &q->arena->segments[i];
 		struct pages_counters c;

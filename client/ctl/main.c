@@ -115,6 +115,7 @@ static const struct show_view nodes_view[] = {
 	{SHOW(nodes, kept_bytes), "kept"},
 	{SHOW(nodes, given_back_bytes), "givenback"},
 	{SHOW(nodes, n_commit_fails), "commitfails"},
+	{SHOW(nodes, n_from_elsewhere), "elsewhere"},
 	{0, NULL},
 };
 
