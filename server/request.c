@@ -11,6 +11,7 @@
 #include "server/conn.h"
 #include "server/grant.h"
 #include "server/log.h"
+#include "server/presence.h"
 #include "server/stats.h"
 
 enum proto_status
@@ -166,6 +167,7 @@ request_cache_open(struct request *q)
 		.max_cached = in->max_cached,
 		.cpu_partial = in->cpu_partial,
 		.policy = in->policy,
+		.barn_empty = in->barn_empty,
 		.opener = q->conn->session,
 	};
 	enum proto_status status = request_need_writable(q);
@@ -185,6 +187,7 @@ request_cache_open(struct request *q)
 			.capacity = cache->is_sheafless ? 0 : cache->capacity,
 			.flags = cache->flags,
 			.max_cached = cache->max_cached,
+			.barn_empty = cache->barn_empty,
 		};
 	}
 	pthread_rwlock_unlock(&q->arena->sessions_lock);
@@ -360,6 +363,7 @@ count_passed(struct arena *arena, uint32_t only, struct proto_audit_reply *reply
 static enum proto_status
 request_audit(struct request *q)
 {
+	struct presence presence = {0};
 	struct audit a;
 	int r = audit_run(q->arena, q->in->audit.cache, &a);
 
@@ -385,6 +389,11 @@ request_audit(struct request *q)
 		.n_in_stashes = a.n_in_stashes,
 	};
 	count_passed(q->arena, q->in->audit.cache, &q->out.audit);
+	/* Of pages nobody can say whose they are. */
+	if (q->in->audit.cache == 0)
+		presence_check(q->arena, &presence);
+	q->out.audit.bytes_missing = presence.bytes_missing;
+	q->out.audit.bytes_extra = presence.bytes_extra;
 	return PROTO_STATUS_OK;
 }
 
