@@ -228,8 +228,7 @@ refill_request(const struct slabc_cache *k, uint32_t n_sheaves, uint32_t capacit
 }
 
 /*
- * Fewer when they went unused: half for each KEEP_NS that no refill was wanted, and half when slabd has taken back what lay in the barn, or
- * had nothing.  Once more each time, since the refill at hand doubles it again.
+ * Fewer when they went unused: half for each KEEP_NS that no refill was wanted, and half when slabd has called in what lay in the barn.  Once more each time, since the refill at hand doubles it again.
  */
 static void
 ask_less(struct slabc_cache *k, int64_t unasked_ns)
@@ -238,7 +237,7 @@ ask_less(struct slabc_cache *k, int64_t unasked_ns)
 
 	if (unasked_ns > KEEP_NS)
 		ask = unasked_ns / KEEP_NS < 31 ? ask >> (unasked_ns / KEEP_NS + 1) : 0;
-	else if (atomic_read(&k->shown->n_granted) == 0)
+	else if (atomic_read(&k->shown->n_granted) == UINT32_MAX)
 		ask /= 4;
 	else
 		return;

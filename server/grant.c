@@ -312,7 +312,7 @@ grant_call_in(struct session *session, struct cache *cache)
 	take_list(session, cache, &lists->full, LAYOUT_HOLDER_BARN, false);
 	stash_trim(session, cache, 0);
 	/* Its client shall ask for fewer. */
-	atomic_write(&lists->n_granted, 0);
+	atomic_write(&lists->n_granted, UINT32_MAX);
 }
 
 /* A grant under way. */
