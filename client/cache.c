@@ -342,6 +342,23 @@ refill_request(const struct slabc_cache *k, uint32_t n_sheaves, uint32_t capacit
 }
 
 /*
+ * Fewer when they went unused: half for each KEEP_NS that no refill was wanted, and half when slabd has called in what lay in the barn.  Once more each time, since the refill at hand doubles it again.
+ */
+static void
+ask_less(struct slabc_cache *k, int64_t unasked_ns)
+{
+	uint32_t ask = atomic_read(&k->ask);
+
+	if (unasked_ns > KEEP_NS)
+		ask = unasked_ns / KEEP_NS < 31 ? ask >> (unasked_ns / KEEP_NS + 1) : 0;
+	else if (atomic_read(&k->shown->n_granted) == UINT32_MAX)
+		ask /= 4;
+	else
+		return;
+	atomic_write(&k->ask, ask > 1 ? ask : 1);
+}
+
+/*
  * What was given back is wanted again: the program allocates and frees more at a time than was kept.  And what was not wanted for long is
  * forgotten.
  */
@@ -351,6 +368,7 @@ note_regret(struct slabc_cache *k)
 	uint32_t keep = atomic_read(&k->keep), max_full = atomic_read(&k->max_full), least = default_keep(k);
 	int64_t now = session_now_ns();
 
+	ask_less(k, now - atomic_read(&k->asked_ns));
 	if (now - atomic_read(&k->asked_ns) > KEEP_NS)
 		keep = keep / 2 > least ? keep / 2 : least;
 	atomic_write(&k->asked_ns, now);
@@ -360,7 +378,7 @@ note_regret(struct slabc_cache *k)
 	atomic_write(&k->keep, keep);
 }
 
-/* Each refill asks for twice as much as the one before it; ring() halves that. */
+/* Each refill asks for twice as much as the one before it; ring() and ask_less() take that back. */
 static void
 ask_more(struct slabc_cache *k, uint32_t ask)
 {
@@ -387,8 +405,9 @@ cache_ask_ahead(struct slabc_cache *k)
 	}
 	if (atomic_swap(&k->shown->is_refilling, 1))
 		return;
-	request = refill_request(k, ask, 0);
 	note_regret(k);
+	ask = atomic_read(&k->ask);
+	request = refill_request(k, ask, 0);
 	if (session_post(k->c, PROTO_OP_REFILL, &request))
 		ask_more(k, ask);
 	else
@@ -406,6 +425,8 @@ cache_refill(struct slabc_cache *k, int64_t deadline)
 	/* What is on its way is there first: it only has to be waited for. */
 	request = refill_request(k, k->is_single || atomic_read(&k->shown->is_refilling) ? 1 : atomic_read(&k->ask), 0);
 	note_regret(k);
+	/* What is on its way is there first: it only has to be waited for. */
+	request = refill_request(k, k->is_single || atomic_read(&k->shown->is_refilling) ? 1 : atomic_read(&k->ask), 0);
 	if (k->is_nowait)
 		return session_refill_nowait(k->c, &request);
 	r = session_call(k->c, PROTO_OP_REFILL, &request, &reply, deadline);

@@ -386,6 +386,8 @@ grant_call_in(struct session *session, struct cache *cache)
 	take_list(session, cache, &lists->returned, LAYOUT_HOLDER_RETURNED, false);
 	take_list(session, cache, &lists->full, LAYOUT_HOLDER_BARN, false);
 	stash_trim(session, cache, 0);
+	/* Its client shall ask for fewer. */
+	atomic_write(&lists->n_granted, UINT32_MAX);
 }
 
 /* Keeps the newest sheaves of the list, max_kept of them, of the cache's capacity, and takes the others. */

@@ -395,6 +395,42 @@ it_idle_goes_back(void)
 	slabc_close(c);
 }
 
+/* Sheaves that one refill of a client with nothing idle brings. */
+static uint64_t
+refill_one(struct harness *h, struct slabc_cache *k)
+{
+	uint64_t before = harness_cache(h, "k").n_sheaves_granted;
+
+	CHECK(slabc_alloc(k) != NULL);
+	return harness_cache(h, "k").n_sheaves_granted - before;
+}
+
+/* A client that learned to ask for much, and of which it then went unused, asks for half as much each time. */
+static void
+it_unused_is_asked_for_no_more(void)
+{
+	enum { N = 40000, SIZE = 64 };
+	CLEANUP(harness_free) struct harness *h = harness_slabd_config("[slabd]\nidle-after = 1\n[arena]\nsize = 64M\npage-kind = 4k\n");
+	struct slabc *c = harness_open(h, "asks");
+	struct slabc_cache *k = harness_open_cache(c, "k", SIZE, 0);
+	static void *pv[N];
+	uint64_t n[3];
+
+	for (unsigned i = 0; i < N; i++)
+		REQUIRE((pv[i] = slabc_alloc(k)) != NULL);
+	/* Every slab stays, half free: what a refill asks for is there. */
+	for (unsigned i = 0; i < N; i += 2)
+		slabc_free(k, pv[i]);
+	for (unsigned i = 0; i < 3; i++) {
+		CHECK(EVENTUALLY(harness_cache(h, "k").n_thread + harness_cache(h, "k").n_process_barn == 0));
+		n[i] = refill_one(h, k);
+	}
+	printf(" %llu, %llu, %llu sheaves ", (unsigned long long)n[0], (unsigned long long)n[1], (unsigned long long)n[2]);
+	CHECK(n[0] >= 8 && n[1] <= n[0] / 2 && n[2] <= n[1] / 2 + 1 && n[2] >= 1);
+	slabc_close(c);
+	CHECK(harness_audit(h).n_lost == 0 && harness_status(h).n_faults == 0);
+}
+
 /* Quotas */
 
 static unsigned
@@ -545,6 +581,7 @@ it_recall_suite(void)
 	CU_ADD_TEST(suite, it_unregistered_keeps_its_sheaves);
 	CU_ADD_TEST(suite, it_slabd_without_membarrier_serves);
 	CU_ADD_TEST(suite, it_idle_goes_back);
+	CU_ADD_TEST(suite, it_unused_is_asked_for_no_more);
 	CU_ADD_TEST(suite, it_client_has_its_maximum);
 	CU_ADD_TEST(suite, it_user_has_his_maximum);
 	CU_ADD_TEST(suite, it_client_gets_its_minimum);
