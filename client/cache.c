@@ -59,7 +59,7 @@ barn_open(struct slabc_cache *k, uint32_t slot, uint32_t holder, bool *is_freshp
 }
 
 uint32_t
-barn_get_some(struct slabc_cache *k, uint64_t *head, uint32_t holder, uint32_t want, int32_t *slots, struct sheaf **sheaves, bool *is_freshp)
+barn_get_some(struct slabc_cache *k, uint64_t *head, uint32_t holder, uint32_t want, uint16_t *slots, struct sheaf **sheaves, bool *is_freshp)
 {
 	for (uint32_t tries = 0; tries < LAYOUT_MAX_SLOTS; tries++) {
 		/* All of slots[] is mapped; a slot that slabd made this instant may be above n_slots as read here. */
@@ -69,7 +69,7 @@ barn_get_some(struct slabc_cache *k, uint64_t *head, uint32_t holder, uint32_t w
 			break;
 		for (uint32_t i = 0; i < n_popped; i++) {
 			slots[n] = slots[i];
-			sheaves[n] = barn_open(k, (uint32_t)slots[i], holder, is_freshp);
+			sheaves[n] = barn_open(k, slots[i], holder, is_freshp);
 			n += sheaves[n] != NULL;
 		}
 		if (n > 0)
@@ -82,7 +82,7 @@ int32_t
 barn_get(struct slabc_cache *k, uint64_t *head, uint32_t holder, struct sheaf **sheafp)
 {
 	bool is_fresh;
-	int32_t slot;
+	uint16_t slot;
 
 	return barn_get_some(k, head, holder, 1, &slot, sheafp, &is_fresh) > 0 ? slot : CLIENT_NO_SLOT;
 }
@@ -289,7 +289,7 @@ barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 }
 
 void
-barn_put_some(struct slabc_cache *k, uint32_t n, const int32_t *some, struct sheaf *const *sheaves, uint32_t holder)
+barn_put_some(struct slabc_cache *k, uint32_t n, const uint16_t *some, struct sheaf *const *sheaves, uint32_t holder)
 {
 	struct layout_session_cache *shown = k->shown;
 	struct layout_slot *slots = k->c->slots;
@@ -297,7 +297,7 @@ barn_put_some(struct slabc_cache *k, uint32_t n, const int32_t *some, struct she
 	bool is_kept = barn_has_room(k, size, n);
 
 	for (uint32_t i = 0; i < n; i++) {
-		uint32_t slot = (uint32_t)some[i];
+		uint32_t slot = some[i];
 
 		if (slots[slot].capacity != atomic_read(&k->capacity)) {
 			barn_put(k, slot, sheaves[i], holder);
@@ -389,14 +389,14 @@ ask_more(struct slabc_cache *k, uint32_t ask)
 }
 
 void
-cache_ask_ahead(struct slabc_cache *k)
+cache_ask_ahead(struct slabc_cache *k, uint32_t n_in_hand)
 {
+	uint32_t ask, n_granted = atomic_read(&k->shown->n_granted);
 	union proto_request request;
-	uint32_t ask;
 
 	cache_learn(k);
 	ask = atomic_read(&k->ask);
-	if (ask < CLIENT_MIN_AHEAD || k->is_single || barn_count(atomic_read(&k->shown->full)) > atomic_read(&k->shown->n_granted) / 2)
+	if (ask < CLIENT_MIN_AHEAD || k->is_single || n_granted == 0 || barn_count(atomic_read(&k->shown->full)) + n_in_hand > n_granted / 2)
 		return;
 	/* A thread that wants one so seldom hardly waits: more likely its objects swing about what it has. */
 	if (session_now_ns() - atomic_read(&k->asked_ns) > AHEAD_NS) {
@@ -422,8 +422,6 @@ cache_refill(struct slabc_cache *k, int64_t deadline)
 	int r;
 
 	cache_learn(k);
-	/* What is on its way is there first: it only has to be waited for. */
-	request = refill_request(k, k->is_single || atomic_read(&k->shown->is_refilling) ? 1 : atomic_read(&k->ask), 0);
 	note_regret(k);
 	/* What is on its way is there first: it only has to be waited for. */
 	request = refill_request(k, k->is_single || atomic_read(&k->shown->is_refilling) ? 1 : atomic_read(&k->ask), 0);

@@ -20,6 +20,8 @@
  */
 #include "client/internal.h"
 
+#include <time.h>
+
 /* Two rules broken at will: the claim from the word as it is, and tried again like one made in the free. */
 static bool
 claim_wrongly(const struct slabc_cache *k, uint32_t *word, uint32_t recorded)
@@ -188,6 +190,24 @@ foreign_flush(struct slabc_cache *k, struct thread_block *tb, struct thread_cach
 	rack_put(k, tb, slot, s);
 }
 
+static uint16_t
+now_s(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	return (uint16_t)now.tv_sec;
+}
+
+void
+foreign_flush_old(struct slabc_cache *k, struct thread_block *tb)
+{
+	struct thread_cache *t = &tb->cache[k->v.index];
+
+	if (t->foreign && (uint16_t)(now_s() - t->opened_s) >= FOREIGN_MAX_AGE_S)
+		foreign_flush(k, tb, t);
+}
+
 static void
 drop_record(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *t)
 {
@@ -244,6 +264,7 @@ foreign_new(struct slabc_cache *k, struct thread_block *tb, struct thread_cache 
 	/* order: SETTLED release - it is empty, and names its record, before it is unsettled */
 	atomic_write_release(&s->busy, SHEAF_UNSETTLED);
 	STEP(FOREIGN_OPENED);
+	t->opened_s = now_s();
 	t->foreign_slot = slot;
 	atomic_write(&t->foreign, s);
 	return true;

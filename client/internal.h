@@ -165,6 +165,7 @@ struct __attribute__((aligned(64))) thread_cache {
 	uint16_t home_os_node;
 	uint32_t home_first;
 	uint32_t n_home;
+	uint16_t opened_s;  /* coarse time at which the foreign sheaf was begun, seconds, cut off */
 	uint16_t n_unasked; /* frees for which slabd is not to be asked for a sheaf: it was, and gave none */
 };
 _Static_assert(sizeof(struct thread_cache) == 64 && LAYOUT_MAX_SLOTS <= INT16_MAX + 1, "thread_cache");
@@ -302,11 +303,11 @@ void cache_bury(struct slabc *c, uint32_t id);
 int32_t barn_get(struct slabc_cache *k, uint64_t *head, uint32_t holder, struct sheaf **sheafp);
 /* The same, some at once: up to `want`, newest first. Returns how many. *is_freshp: was the last one filled by slabd? */
 uint32_t barn_get_some(
-	struct slabc_cache *k, uint64_t *head, uint32_t holder, uint32_t want, int32_t *slots, struct sheaf **sheaves, bool *is_freshp);
+	struct slabc_cache *k, uint64_t *head, uint32_t holder, uint32_t want, uint16_t *slots, struct sheaf **sheaves, bool *is_freshp);
 /* Hands on a sheaf that `holder` holds and that is no longer used. false: slabd has it. */
 bool barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
 /* The same of n sheaves, which all have objects or all have none. */
-void barn_put_some(struct slabc_cache *k, uint32_t n, const int32_t *slots, struct sheaf *const *sheaves, uint32_t holder);
+void barn_put_some(struct slabc_cache *k, uint32_t n, const uint16_t *slots, struct sheaf *const *sheaves, uint32_t holder);
 /* As barn_put(), to slabd whatever the barn has room for. */
 bool barn_return(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
 /* Puts a taken sheaf into the state in which it may be used. */
@@ -326,8 +327,8 @@ void sheaf_pause(void);
 void handle_free(struct slabc_cache *k);
 /* Gets objects into the process barn. */
 int cache_refill(struct slabc_cache *k, int64_t deadline);
-/* As cache_refill(), without waiting, when the barn runs low and refills have followed each other: so that a steady thread never waits. */
-void cache_ask_ahead(struct slabc_cache *k);
+/* As cache_refill(), without waiting, when the barn, and the thread's rack, run low and refills have followed each other: so that a steady thread never waits. */
+void cache_ask_ahead(struct slabc_cache *k, uint32_t n_in_hand);
 /* Follows the knobs, if they have been tuned. */
 void cache_learn_now(struct slabc_cache *k);
 /* Gets an empty sheaf into the process barn. */
@@ -381,7 +382,10 @@ void rack_drop(struct slabc_cache *k, struct thread_block *tb, bool is_forgotten
 bool foreign_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep);
 /* Makes the claims; the sheaf goes on to the barn, its record stays with the thread.  Only from inside. */
 void foreign_flush(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *t);
-/* As that, and the record goes too. */
+/* As that, if it is old: no claim is made so late that a generation could have come round (I1b).  For the slow paths; slabd sees to other threads. */
+enum { FOREIGN_MAX_AGE_S = 2 };
+void foreign_flush_old(struct slabc_cache *k, struct thread_block *tb);
+/* As foreign_flush(), and the record goes too. */
 void foreign_drop(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *t);
 
 /* node.c */

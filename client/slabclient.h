@@ -98,7 +98,7 @@ struct slabc_cache_options {
 	uint32_t min_order;      /* pages of a slab: at least 2^min_order */
 	uint32_t max_order;      /* at most 2^max_order, up to 4; SLABC_KNOB_NONE: order 0 */
 	uint32_t min_objects;    /* wanted in a slab */
-	uint64_t max_cached;     /* bytes a client may keep idle in its process barn */
+	uint64_t max_cached;     /* bytes a client may keep idle in its process barn; a thread has two sheaves, and 128 KiB or a quarter of this in more */
 	uint32_t cpu_partial;    /* objects, up to 65,536, that slabd sets aside for each client from partial slabs; SLABC_KNOB_NONE */
 	uint32_t policy;         /* SLABC_POLICY_SLUB, the default of all profiles, or SLABC_POLICY_SLOB */
 	uint32_t debug;          /* with SLABC_DEBUG: SLABC_DEBUG_, which checks */

@@ -196,6 +196,7 @@ thread_fetch(struct slabc_cache *k, struct thread_block *tb, uint32_t *n_dropped
 				return r;
 		}
 	}
+	foreign_flush_old(k, tb);
 	while (!fetch_now(k, tb)) {
 		r = check_deadline(k, deadlinep);
 		if (r == 0)
@@ -383,6 +384,7 @@ thread_make_room_now(struct slabc_cache *k, struct thread_block *tb)
 int
 thread_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep)
 {
+	foreign_flush_old(k, tb);
 	for (;;) {
 		struct sheaf *s = tb->main[k->v.index];
 		int32_t slot;

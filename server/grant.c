@@ -127,14 +127,11 @@ take_clear_word(struct take *t, uint32_t *word)
 	return false;
 }
 
-/* Checks that it is OUT, and marks it. false: it is not. */
-__attribute__((always_inline)) static inline bool
-take_mark(struct take *t, uint32_t place, const struct slab_object *o)
+__attribute__((always_inline)) static inline void
+mark(struct take *t, uint32_t place, const struct slab_object *o)
 {
 	struct arena *arena = t->session->arena;
 
-	if (slab_get(arena, o->word) != SLAB_OUT)
-		return false;
 	t->n_marked++;
 	if (t->cache->flags & LAYOUT_CACHE_RUNS)
 		t->bytes += slab_object_bytes(arena, t->cache, o->slab);
@@ -150,6 +147,15 @@ take_mark(struct take *t, uint32_t place, const struct slab_object *o)
 		node_put_free(arena, t->node, o->slab, o->word, &t->discard);
 		t->page = NO_PAGE;
 	}
+}
+
+/* Checks that it is OUT, and marks it. false: it is not. */
+__attribute__((always_inline)) static inline bool
+take_mark(struct take *t, uint32_t place, const struct slab_object *o)
+{
+	if (slab_get(t->session->arena, o->word) != SLAB_OUT)
+		return false;
+	mark(t, place, o);
 	return true;
 }
 
@@ -211,7 +217,7 @@ take_all_checks_first(struct take *t, uint32_t size)
 	atomic_write(&t->sheaf->size, 0);
 	for (uint32_t i = 0; i < size; i++)
 		if (is_good[i] && take_clear_word(t, &t->session->arena->words[objects[i].word]))
-			take_mark(t, places[i], &objects[i]);
+			mark(t, places[i], &objects[i]);
 }
 #endif
 
@@ -305,11 +311,11 @@ hand_out(struct session *session, struct cache *cache, uint32_t slot, bool to_ap
 
 /* Their lines lie in the client's cache. */
 static void
-prefetch_sheaves(const struct session *session, const int32_t *slots, uint32_t n)
+prefetch_sheaves(const struct session *session, const uint16_t *slots, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
 		for (size_t off = 0; off < sheaf_bytes(session->slots[slots[i]].capacity); off += 64)
-			atomic_prefetch_write((char *)session_sheaf(session, (uint32_t)slots[i]) + off);
+			atomic_prefetch_write((char *)session_sheaf(session, slots[i]) + off);
 }
 
 /* A slot that was on one of the client's lists. */
@@ -340,7 +346,7 @@ static void
 take_list(struct session *session, struct cache *cache, uint64_t *head, uint32_t holder, bool to_barn)
 {
 	struct layout_slot *shown = session_slots(session);
-	int32_t slots[TAKE_AT_ONCE];
+	uint16_t slots[TAKE_AT_ONCE];
 	uint32_t n;
 
 	for (uint32_t left = session->n_slots; left > 0; left -= n) {
@@ -349,7 +355,7 @@ take_list(struct session *session, struct cache *cache, uint64_t *head, uint32_t
 			return;
 		prefetch_sheaves(session, slots, n);
 		for (uint32_t i = 0; i < n; i++)
-			take_slot(session, cache, (uint32_t)slots[i], holder, to_barn);
+			take_slot(session, cache, slots[i], holder, to_barn);
 	}
 }
 

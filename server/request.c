@@ -231,6 +231,26 @@ request_cache_close(struct request *q)
 	return PROTO_STATUS_OK;
 }
 
+/*
+ * What the client is to expect of a refill that it asks for ahead.  One of several sheaves that brought but the one for which somebody waits says:
+ * nothing.  One of a single sheaf, asked for since another refill is on its way, says nothing at all; but it was asked by who has heard that what lay
+ in the barn was called in.
+ */
+static void
+show_granted(struct request *q, uint32_t n)
+{
+	const struct proto_refill_request *in = &q->in->refill;
+	struct layout_session_cache *shown = session_cache(q->conn->session, in->cache);
+
+	if (!q->is_waited)
+		atomic_write(&shown->n_granted, n);
+	else if (in->n_sheaves > 1)
+		atomic_write(&shown->n_granted, n > 1 ? n : 0);
+	else if (atomic_read(&shown->n_granted) == UINT32_MAX)
+		atomic_write(&shown->n_granted, 0);
+	atomic_write(&shown->is_refilling, 0);
+}
+
 static enum proto_status
 request_refill(struct request *q)
 {
@@ -249,17 +269,16 @@ request_refill(struct request *q)
 	uint64_t n_counts;
 	int r;
 
-	if (status != PROTO_STATUS_OK)
+	if (status != PROTO_STATUS_OK) {
+		if (status == PROTO_STATUS_NO_CACHE && in->cache < LAYOUT_MAX_CACHES)
+			atomic_write(&session_cache(q->conn->session, in->cache)->is_refilling, 0);
 		return status;
+	}
 	n_counts = q->conn->session->quota.n_counts;
 	r = grant_refill(q->conn->session, cache, &wish, &grant, q->why, sizeof q->why);
 	q->is_heavy = q->conn->session->quota.n_counts != n_counts;
-	if (in->n_sheaves && !in->capacity) {
-		struct layout_session_cache *shown = session_cache(q->conn->session, cache->id);
-
-		atomic_write(&shown->n_granted, r < 0 ? 0 : grant.n_sheaves);
-		atomic_write(&shown->is_refilling, 0);
-	}
+	if (in->n_sheaves && !in->capacity)
+		show_granted(q, r < 0 ? 0 : grant.n_sheaves);
 	end_work(q);
 	if (r < 0)
 		return request_status_of(r);

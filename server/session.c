@@ -338,6 +338,9 @@ session_set_open(struct session *session, struct cache *cache, bool is_open)
 {
 	uint8_t bit = (uint8_t)(1u << (cache->id % 8));
 
+	/* Whatever was on its way to a cache of that id before is not any more. */
+	if (is_open && session->map)
+		atomic_write(&session_cache(session, cache->id)->is_refilling, 0);
 	if (session_has_open(session, cache->id) == is_open)
 		return;
 	session->has_open[cache->id / 8] ^= bit;

@@ -92,7 +92,7 @@ enum {
 	LAYOUT_HOLDER_RETURNED = 2, /* given back by the client: slabd takes it when it likes */
 	LAYOUT_HOLDER_APP = 3,      /* a prefilled sheaf in the application's hands, or one borrowed from the barn for one object */
 	LAYOUT_HOLDER_RECALLED = 4, /* taken from its thread, which may still point to it: nobody uses it before the thread has made it RETURNED */
-	LAYOUT_HOLDER_THREAD = 16,  /* plus the thread's number: its main or spare, its foreign sheaf, or the record of that */
+	LAYOUT_HOLDER_THREAD = 16,  /* plus the thread's number: its main, its spare, one in its rack, its foreign sheaf, or the record of that */
 };
 
 /* In a sheaf's first word (sheaf.h). */
@@ -248,7 +248,10 @@ struct layout_session_cache {
 	uint64_t n_nested;           /* calls from a signal handler that found the sheaf busy */
 	uint64_t n_barn_gets;        /* full sheaves taken from the process barn */
 	uint64_t n_barn_puts;
-	/* Sheaves of the last grant: what its client asks ahead by; UINT32_MAX once what lay in the barn has been called in.  W: slabd. R: client. */
+	/*
+	 * Sheaves that a refill asked for ahead may be expected to bring; 0: none, it is not asked for; UINT32_MAX once what lay in the barn has been called in.
+	 * W: slabd. R: client.
+	 */
 	uint32_t n_granted;
 	/* A refill that nobody waits for is on its way.  W: client, 1 by swap; slabd, 0 when it is done. R: client. */
 	uint32_t is_refilling;

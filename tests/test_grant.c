@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "server/reaper.h"
 #include "shm/barn.h"
@@ -302,6 +303,37 @@ test_slots_are_bounded(void)
 	arena_free(w.arena);
 }
 
+/* Who asks on and on where nothing is left does not hold the loop up each time, while on another session somebody is at work; what comes free is found at once. */
+static void
+test_refusals_do_not_wait_each_time(void)
+{
+	enum { N_REFUSED = 100 };
+	const struct cache_options options = {.name = "k", .size = 4096};
+	struct rusage before, after;
+	struct grant grant;
+	int32_t slot = -1, taken;
+	struct world w;
+	struct cache *k;
+
+	world_init(&w, 2 << 20, ARENA_PROFILE_DEFAULT);
+	k = world_open_cache(&w, &options);
+	while (world_refill(&w, 0, k, 1, 0, &grant) == 0)
+		while ((taken = world_take_full(&w, 0, k)) >= 0)
+			slot = taken;
+	pthread_mutex_lock(&w.sessions[1]->work);
+	getrusage(RUSAGE_THREAD, &before);
+	for (int i = 0; i < N_REFUSED; i++)
+		CU_ASSERT_EQUAL(world_refill(&w, 0, k, 1, 0, &grant), -ENOMEM);
+	getrusage(RUSAGE_THREAD, &after);
+	CU_ASSERT(after.ru_nvcsw - before.ru_nvcsw < N_REFUSED);
+	world_give_back(&w, 0, k, slot, false);
+	CU_ASSERT_EQUAL(world_refill(&w, 0, k, 1, 0, &grant), 0);
+	pthread_mutex_unlock(&w.sessions[1]->work);
+	for (int i = 0; i < WORLD_SESSIONS; i++)
+		session_end(w.sessions[i], false);
+	arena_free(w.arena);
+}
+
 /* Who is dying gives no sheaf to others and gets none: its memory is the reaper's. */
 static void
 test_the_dying_are_left_alone(void)
@@ -341,6 +373,7 @@ test_grant_suite(void)
 	CU_ADD_TEST(suite, test_prefill_opens_the_barn);
 	CU_ADD_TEST(suite, test_prefill_calls_the_idle_in);
 	CU_ADD_TEST(suite, test_slots_are_bounded);
+	CU_ADD_TEST(suite, test_refusals_do_not_wait_each_time);
 	CU_ADD_TEST(suite, test_the_dying_are_left_alone);
 	return suite;
 }
