@@ -43,6 +43,7 @@ SERVER_SRC = \
 	server/audit.c \
 	server/bitset.c \
 	server/cache.c \
+	server/census.c \
 	server/claim.c \
 	server/config.c \
 	server/conn.c \
@@ -73,8 +74,10 @@ SERVER_SRC = \
 	server/slabd.c \
 	server/stash.c \
 	server/stats.c \
+	server/task.c \
 	server/topology.c \
 	server/watch.c \
+	server/strangers.c \
 	server/words.c
 CLIENT_SRC = \
 	client/admin.c \
@@ -90,6 +93,7 @@ CLIENT_SRC = \
 	client/orphan.c \
 	client/rack.c \
 	client/reach.c \
+	client/owed.c \
 	client/ref.c \
 	client/root.c \
 	client/session.c \

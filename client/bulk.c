@@ -11,6 +11,7 @@
  */
 #include "client/internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* A free that a portion leaves to the single path, or reports. */
@@ -209,6 +210,22 @@ push_portion(struct slabc_cache *k, struct thread_block *tb, struct portion *por
 	return n_seen;
 }
 
+/* There is no room: each goes its own way, and what finds none is put off. */
+static int
+free_each(struct slabc_cache *k, struct thread_block *tb, size_t n, void **pv)
+{
+	int result = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		int64_t deadline = 0;
+		int r = pv[i] ? thread_free_one(k, tb, pv[i], &deadline) : 0;
+
+		if (r < 0)
+			result = r;
+	}
+	return result;
+}
+
 static int
 free_bulk(struct slabc_cache *k, struct thread_block *tb, size_t n, void **pv)
 {
@@ -229,14 +246,31 @@ free_bulk(struct slabc_cache *k, struct thread_block *tb, size_t n, void **pv)
 		if (portion.n > 0)
 			thread_settle(k, tb, &deadline);
 		if (n_seen == 0) {
-			r = thread_make_room(k, tb, &deadline);
-			if (r < 0)
-				return r;
+			if (thread_make_room(k, tb, &deadline) < 0)
+				return free_each(k, tb, n - n_done, pv + n_done);
 		} else {
 			deadline = 0;
 		}
 	}
 	return result;
+}
+
+/* All or none: what was given so far goes back; where that finds no room, slabd being silent, it is owed (owed.c). */
+static int
+alloc_or_undo(struct slabc_cache *k, struct thread_block *tb, size_t n, void **pv)
+{
+	size_t n_done = 0;
+	int r;
+
+	r = alloc_bulk(k, tb, n, pv, &n_done);
+	if (r < 0) {
+		char sentence[CLIENT_SENTENCE_BYTES];
+
+		snprintf(sentence, sizeof(sentence), "%s", slabc_last_error());
+		free_bulk(k, tb, n_done, pv);
+		error_set(-r, "%s", sentence);
+	}
+	return r;
 }
 
 /* Made by single calls: a cache without sheaves, or a nested call. */
@@ -267,9 +301,8 @@ slabc_alloc_bulk(struct slabc_cache *k, size_t n, void **pv)
 		r = thread_get(k, &tb);
 		if (r == 0) {
 			thread_drain(tb);
-			r = alloc_bulk(k, tb, n, pv, &n_done);
-			if (r < 0)
-				free_bulk(k, tb, n_done, pv);
+			owed_pay(k, tb);
+			r = alloc_or_undo(k, tb, n, pv);
 		}
 		thread_leave();
 	} else {
@@ -293,6 +326,7 @@ slabc_free_bulk(struct slabc_cache *k, size_t n, void **pv)
 		r = thread_get(k, &tb);
 		if (r == 0) {
 			thread_drain(tb);
+			owed_pay(k, tb);
 			r = free_bulk(k, tb, n, pv);
 		}
 		thread_leave();
@@ -349,6 +383,7 @@ prefill(struct slabc_cache *k, size_t n, struct slabc_sheaf *made)
 	if (r < 0)
 		return r;
 	thread_drain(tb);
+	owed_pay(k, tb);
 	*made = (struct slabc_sheaf){.k = k};
 	if (!k->is_single && n <= atomic_read(&k->capacity))
 		slot = take_cached(k, tb, (uint32_t)n, &made->sheaf);

@@ -497,6 +497,7 @@ void
 handle_free(struct slabc_cache *k)
 {
 	thread_forget_deferred(k);
+	owed_forget(k);
 	indexes_used[k->v.index / 64] &= ~(UINT64_C(1) << (k->v.index % 64));
 	free(k);
 }
@@ -795,6 +796,7 @@ cache_bury(struct slabc *c, uint32_t id)
 		c->handles[id] = k->next;
 		atomic_write(&k->is_destroyed, 1);
 		thread_forget_deferred(k);
+		owed_forget(k);
 		k->next = c->destroyed;
 		c->destroyed = k;
 		/* The session's own. */

@@ -11,6 +11,7 @@
  *   thread.c       a thread's sheaves: allocation, room for frees
  *   rack.c         those that it has in hand beside main and spare
  *   free.c         frees
+ *   owed.c         those for which there was no room
  *   foreign.c      a thread's foreign sheaf: others' objects, claimed later
  *   node.c         the thread's node, and what goes back to others
  *   bulk.c         many objects in one call, prefilled sheaves
@@ -55,6 +56,7 @@ enum {
 	CLIENT_RACK_BYTES = 128 * 1024,
 	CLIENT_RACK_BATCH = 8,
 	CLIENT_N_CLASSES = 13, /* of sizes: 8, 16, 32, 64, 96, 128, 192, 256, 512 .. 8192 bytes */
+	CLIENT_SENTENCE_BYTES = 704,
 	CLIENT_NO_SLOT = -1,
 	CLIENT_REVOKED_TRIES = 20000, /* of sheaf_pause(): until slabd, should it die, is replaced */
 };
@@ -71,11 +73,13 @@ struct slabc {
 	/* References were resolved, and slabd can see it. Set once (READER_SHOWN), read anywhere. */
 	uint32_t is_reader;
 	int fd;
+	uint64_t fd_dev, fd_ino; /* what fd was opened as */
 	int timeout_ms;
 	uint32_t me;      /* owner slot */
 	uint32_t id;      /* what slabctl shows */
 	bool is_recallable; /* slabd's membarrier reaches this process */
 	uint32_t last_id; /* of requests; guarded by requests */
+	int64_t given_up_ns; /* when a request was, to which slabd has not answered yet; 0: none. Any thread */
 	pthread_mutex_t requests;
 	pthread_mutex_t opening; /* held over the opening and closing of handles */
 
@@ -140,6 +144,9 @@ struct slabc_cache {
 	int64_t asked_ns;     /* when that was */
 	uint32_t lend_ask; /* the same for empty ones */
 	uint32_t n_unrung;
+	/* Frees that are owed (owed.c): library_lock; how many, anybody may look at. */
+	struct owed_chunk *owed;
+	uint32_t n_owed;
 	char name[48];
 };
 
@@ -239,8 +246,12 @@ int64_t session_now_ns(void);
 int64_t session_deadline(const struct slabc *c, int64_t *deadlinep);
 /* source: who named the path. */
 int session_connect(struct slabc *c, const char *path, const char *source, int64_t deadline);
+/* Closes the socket, if there is one and the program has not. */
+void session_disconnect(struct slabc *c);
 /* Sends and waits for the reply.  fds, n_fdsp as in channel_recv(), NULL: none. */
 int session_call(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int64_t deadline);
+/* A request was given up, and slabd has not been heard of since: who can do without it does not ask. */
+bool session_is_silent(struct slabc *c);
 int session_call_fds(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int *fds,
 	unsigned *n_fdsp, int64_t deadline);
 /* Sends what wants no reply; what cannot go at once is not sent: false. */
@@ -410,6 +421,16 @@ int thread_free_one(struct slabc_cache *k, struct thread_block *tb, void *p, int
 /* Frees what a reference stands for, whose word is `word`.  -ESTALE, -EINVAL as slabc_free_ref(). */
 int thread_free_exact(
 	struct slabc_cache *k, struct thread_block *tb, uint32_t place, uint32_t *word, uint32_t generation, int64_t *deadlinep);
+
+/* owed.c: only from inside */
+/* Puts off the free of an object whose word is CLOSING, or that has none. -ENOMEM. */
+int owed_add(struct slabc_cache *k, uint32_t place);
+/* Makes good some of what is owed, if there is room by now. */
+void owed_pay(struct slabc_cache *k, struct thread_block *tb);
+/* All of it, if slabd gives room. */
+void owed_pay_all(struct slabc_cache *k);
+/* library_lock held: of a cache that is destroyed, or a handle that goes. */
+void owed_forget(struct slabc_cache *k);
 
 /* ref.c */
 /* The word of the object that starts at place, and whose page's life it is; false: none starts there. */

@@ -314,6 +314,7 @@ free_ref(struct slabc *c, slabc_ref ref)
 	if (thread_is_amid(k))
 		return error_set(EAGAIN, "slabc_free_ref() in a signal handler that interrupted its cache");
 	thread_drain(tb);
+	owed_pay(k, tb);
 	return thread_free_exact(k, tb, found.place, found.word, found.generation, &deadline);
 }
 

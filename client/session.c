@@ -7,7 +7,8 @@
  * prefilled sheaf is given back.  The two kinds whose late reply matters carry it in their id: bits 31 and 30, and the cache.
  *
  * The socket never blocks; waiting is poll() up to the deadline.  Its end marks the session dead for good: what needs slabd then says
- * ENOTCONN, what does not goes on.
+ * ENOTCONN, what does not goes on.  A program that closes all its descriptors closes ours too, and its next socket may have our number: before each
+ * request, and after each wait, the descriptor is looked at, and what is not ours is neither written, read nor closed.
  */
 #include "client/internal.h"
 
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -36,6 +38,9 @@ enum {
 #define ID_CACHE_SHIFT 21
 #define ID_CACHE_MASK (LAYOUT_MAX_CACHES - 1u)
 #define ID_COUNT_MASK ((1u << ID_CACHE_SHIFT) - 1)
+
+/* Who has given up a request asks no more for so long, should the late reply not come. */
+#define SILENCE_NS INT64_C(10000000000)
 
 #define PACKET_BYTES 2048 /* no reply that a library asks for is larger */
 
@@ -63,10 +68,21 @@ timed_out(const struct slabc *c, const char *what)
 		what, c->timeout_ms);
 }
 
+static bool
+is_socket_ours(const struct slabc *c)
+{
+	struct stat st;
+
+	return fstat(c->fd, &st) == 0 && st.st_dev == c->fd_dev && st.st_ino == c->fd_ino;
+}
+
 static int
 connection_lost(struct slabc *c)
 {
 	atomic_write(&c->is_dead, 1);
+	if (!is_socket_ours(c))
+		return error_set(ENOTCONN,
+			"the program has closed descriptor %d, the session's connection to slabd; close this session and open a new one", c->fd);
 	return error_set(
 		ENOTCONN, "the connection to slabd has ended: it was stopped or has restarted; close this session and open a new one");
 }
@@ -89,7 +105,7 @@ wait_for(struct slabc *c, short events, int64_t deadline, const char *what)
 		}
 		r = poll(&p, 1, (int)left_ms);
 		if (r > 0)
-			return 0;
+			return is_socket_ours(c) ? 0 : connection_lost(c);
 		if (r == 0 && left_ms == 0)
 			return timed_out(c, what);
 		if (r < 0 && errno != EINTR)
@@ -103,6 +119,7 @@ session_connect(struct slabc *c, const char *path, const char *source, int64_t d
 	static const struct timespec pause = {.tv_nsec = 1000000};
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	char why[REACH_SENTENCE_BYTES];
+	struct stat st;
 
 	if (strlen(path) >= sizeof(address.sun_path))
 		return error_set(EINVAL, "socket path (%s) of %zu bytes: at most %zu fit an address", source, strlen(path),
@@ -111,6 +128,10 @@ session_connect(struct slabc *c, const char *path, const char *source, int64_t d
 	c->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (c->fd < 0)
 		return error_set(errno, "socket: %s", strerror(errno));
+	if (fstat(c->fd, &st) < 0)
+		return error_set(errno, "fstat: %s", strerror(errno));
+	c->fd_dev = st.st_dev;
+	c->fd_ino = st.st_ino;
 	while (connect(c->fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
 		int error = errno;
 
@@ -125,6 +146,14 @@ session_connect(struct slabc *c, const char *path, const char *source, int64_t d
 		nanosleep(&pause, NULL);
 	}
 	return 0;
+}
+
+void
+session_disconnect(struct slabc *c)
+{
+	if (c->fd >= 0 && is_socket_ours(c))
+		close(c->fd);
+	c->fd = -1;
 }
 
 static int
@@ -223,6 +252,7 @@ receive_reply(struct slabc *c, enum proto_op op, uint32_t id, union proto_reply 
 			continue;
 		if (n <= 0)
 			return connection_lost(c);
+		atomic_write(&c->given_up_ns, 0);
 		r = proto_unpack_reply(packet, (size_t)n, op, &id_here, &status, reply, sentence, sizeof(sentence));
 		if (id_here == id && id != 0)
 			break;
@@ -253,6 +283,10 @@ session_call_fds(struct slabc *c, enum proto_op op, const union proto_request *r
 	r = lock_requests(c, deadline);
 	if (r < 0)
 		return r;
+	if (!is_socket_ours(c)) {
+		pthread_mutex_unlock(&c->requests);
+		return connection_lost(c);
+	}
 	id = next_id(c);
 	if (op == PROTO_OP_REFILL && request->refill.capacity > 0)
 		id |= ID_PREFILL | request->refill.cache << ID_CACHE_SHIFT;
@@ -261,8 +295,19 @@ session_call_fds(struct slabc *c, enum proto_op op, const union proto_request *r
 		STEP(REFILL_SENT);
 		r = receive_reply(c, op, id, reply, fds, n_fdsp, deadline);
 	}
+	if (r == -ETIMEDOUT)
+		atomic_write(&c->given_up_ns, session_now_ns());
 	pthread_mutex_unlock(&c->requests);
 	return r;
+}
+
+bool
+session_is_silent(struct slabc *c)
+{
+	int64_t since = atomic_read(&c->given_up_ns);
+	struct pollfd p = {.fd = c->fd, .events = POLLIN};
+
+	return since != 0 && session_now_ns() - since < SILENCE_NS && poll(&p, 1, 0) == 0;
 }
 
 int
@@ -288,7 +333,7 @@ session_ask(struct slabc *c, enum proto_op op, const union proto_request *reques
 bool
 session_post(struct slabc *c, enum proto_op op, const union proto_request *request)
 {
-	return !atomic_read(&c->is_dead) && send_request(c, op, 0, request, false, 0) == 0;
+	return !atomic_read(&c->is_dead) && is_socket_ours(c) && send_request(c, op, 0, request, false, 0) == 0;
 }
 
 int
@@ -302,7 +347,7 @@ session_refill_nowait(struct slabc *c, const union proto_request *request)
 		return connection_lost(c);
 	if (pthread_mutex_trylock(&c->requests) != 0)
 		return error_set(EAGAIN, "nothing is cached, and another thread's request to slabd is under way");
-	r = receive_reply(c, PROTO_OP_REFILL, 0, &reply, NULL, NULL, 0);
+	r = is_socket_ours(c) ? receive_reply(c, PROTO_OP_REFILL, 0, &reply, NULL, NULL, 0) : connection_lost(c);
 	if (r == -EAGAIN && *statep == NOWAIT_CAME) {
 		*statep = NOWAIT_IDLE;
 		r = 0;

@@ -20,12 +20,12 @@
 
 #include "shm/segment.h"
 
-enum { SENTENCE_BYTES = 704, DEFAULT_TIMEOUT_MS = 1000, BYE_MS = 100 };
+enum { DEFAULT_TIMEOUT_MS = 1000, BYE_MS = 100 };
 
 pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
 struct slabc *library_sessions;
 
-static __thread char last_error[SENTENCE_BYTES] __attribute__((tls_model("initial-exec")));
+static __thread char last_error[CLIENT_SENTENCE_BYTES] __attribute__((tls_model("initial-exec")));
 static bool is_fork_locked; /* library_lock is held over a fork */
 
 int
@@ -223,8 +223,7 @@ static void
 session_free(struct slabc *c)
 {
 	mapping_drop(c);
-	if (c->fd >= 0)
-		close(c->fd);
+	session_disconnect(c);
 	pthread_mutex_destroy(&c->requests);
 	pthread_mutex_destroy(&c->opening);
 	free(c);

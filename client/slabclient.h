@@ -140,6 +140,9 @@ SLABC_API void *slabc_zalloc(struct slabc_cache *k);
  * _destroy() and slabc_close(), or when this process dies.  Until then its references still resolve, in this thread too, and who adopts it by one keeps it: the
  * free is then a double free, counted and reported late.  slabc_free_ref() takes effect at once,
  * and so does each free in a SLABC_DEBUG cache.
+ * A free needs no slabd: where no sheaf has room and slabd, stopped or busy, gives none, it is put off and made good at a later call on the cache by any
+ * thread, at the closing, or by slabd at the process's death (in a SLABC_NO_OWNER cache then lost): it counts as held until then.
+ * ENOTCONN, EAGAIN (a nested call from a signal handler), ENOMEM (nowhere to put it off): the object stays allocated.
  * EINVAL in errno, the object left alone, counted and reported: freed twice, no object of k, inside an object, another client's unshared object; in a
  * SLABC_DEBUG cache also once for an object around which somebody wrote.
  */
@@ -147,7 +150,7 @@ SLABC_API void slabc_free(struct slabc_cache *k, void *p);
 
 /* n objects into pv, or none.  Returns 0 or a negative errno as slabc_alloc() would set. n 0 does nothing. */
 SLABC_API int slabc_alloc_bulk(struct slabc_cache *k, size_t n, void **pv);
-/* As n times slabc_free(); NULLs are ignored; errno is EINVAL if any was refused, else kept. */
+/* As n times slabc_free(); NULLs are ignored; errno as slabc_free() if any failed, else kept. */
 SLABC_API void slabc_free_bulk(struct slabc_cache *k, size_t n, void **pv);
 
 /* Takes n objects aside (1 to SLABC_MAX_PREFILL): the next n slabc_alloc_from() cannot fail. errno as slabc_alloc(), or EINVAL. */

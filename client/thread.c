@@ -283,6 +283,7 @@ thread_alloc_slow(struct slabc_cache *k)
 	r = thread_get(k, &tb);
 	if (r == 0) {
 		thread_drain(tb);
+		owed_pay(k, tb);
 		r = thread_alloc_one(k, tb, &deadline, &p);
 	}
 	thread_leave();
@@ -305,7 +306,8 @@ find_empty(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, i
 	*slotp = rack_get(k, tb, RACK_EMPTY, sheafp);
 	if (*slotp != CLIENT_NO_SLOT)
 		return 0;
-	r = check_deadline(k, deadlinep);
+	/* Frees can do without slabd. */
+	r = session_is_silent(k->c) ? error_set(ETIMEDOUT, "slabd has not answered since a request was given up") : check_deadline(k, deadlinep);
 	if (r == 0)
 		r = cache_lend(k, session_deadline(k->c, deadlinep));
 	if (r == 0)
@@ -421,6 +423,9 @@ thread_settle(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep
 		return 0;
 	/* The object lies where slabd finds it, whether this message arrives or not. */
 	atomic_write(&k->n_unrung, 0);
-	session_call(k->c, PROTO_OP_FLUSH, &request, &reply, session_deadline(k->c, deadlinep));
+	if (session_is_silent(k->c))
+		session_post(k->c, PROTO_OP_FLUSH, &request);
+	else
+		session_call(k->c, PROTO_OP_FLUSH, &request, &reply, session_deadline(k->c, deadlinep));
 	return 0;
 }

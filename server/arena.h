@@ -152,7 +152,7 @@ struct arena {
 	uint64_t counted_ns;        /* when the last one was; any loop's guess */
 	pthread_mutex_t orphans_lock; /* over what orphan_bound() does */
 	uint64_t n_orphans_dropped; /* atomic: freed since they were more than max_orphans */
-	struct stats_census *census; /* of the last walk (stats.c); under registry_lock */
+	struct census *census;       /* who holds how much (census.h); NULL: nobody has asked yet. Under registry_lock */
 };
 
 /* Whether such an arena can be made here: 0, or -EINVAL and a sentence. Sets nothing up. */

@@ -6,6 +6,10 @@
  * looks, in the same generation, and in no sheaf or stash between them is lost.  Doubled is one that then lies in two sheaves, or in a sheaf while its word
  * names somebody other than the sheaf's client, or in a stash and anything else, or of which the ledger says FREE or BARN while a sheaf has it or its word names somebody.  Both
  * looks must lie nearer together than a generation takes to come round; else it is looked at again, and in the end undecided.
+ *
+ * A portion at a time, each in one hold of the locks: the next 16,384 objects; then what is left of them, 4,096 at a time, which are few enough to be
+ * looked at again and again between the sheaves.  So any number of losses is found exactly, and a hold lasts half a millisecond, and what it takes to read all
+ * sheaves of the cache.  Each object is counted as it was in its portion.
  * A cache without owner words is passed by: of its objects nobody can say it.
  */
 #ifndef SLAB_SERVER_AUDIT_H
@@ -33,7 +37,18 @@ struct audit {
 	uint64_t first_doubled;
 };
 
-/* id 0: all caches of the arena, added up.  -ENOENT, -ENOMEM.  Takes sessions_lock for reading. */
+enum { AUDIT_E_MORE = 1 }; /* of audit_step(): it has not seen everything yet */
+
+struct audit_walk;
+
+/* id 0: all caches of the arena, added up.  -ENOENT, -ENOMEM. */
+int audit_begin(struct audit_walk **runp, struct arena *arena, uint32_t id);
+/* A portion.  0: that was the last; AUDIT_E_MORE; -ENOMEM.  Takes sessions_lock for reading, as all do, and the locks of the cache. */
+int audit_step(struct audit_walk *run);
+const struct audit *audit_result(const struct audit_walk *run);
+void audit_end(void *run);
+
+/* All of it at once. */
 int audit_run(struct arena *arena, uint32_t id, struct audit *audit);
 
 #endif

@@ -565,6 +565,14 @@ cache_tune(struct cache *k, const struct cache_tuning *t, char *why, size_t why_
 			k->name);
 		return -EINVAL;
 	}
+	if (t->set & CACHE_TUNE_CPU_PARTIAL && k->flags & LAYOUT_CACHE_RUNS) {
+		snprintf(why, why_size, "cache '%s' is one of runs of pages, of which clients set none aside: no cpu_partial", k->name);
+		return -EINVAL;
+	}
+	if (t->set & CACHE_TUNE_BARN_FULL && k->is_sheafless) {
+		snprintf(why, why_size, "cache '%s' has no sheaves that could lie in a barn: no barn_full", k->name);
+		return -EINVAL;
+	}
 	if ((t->set & CACHE_TUNE_CAPACITY && check_number("sheaf_capacity", o.sheaf_capacity, LAYOUT_MAX_SHEAF, why, why_size) < 0) ||
 	    (t->set & CACHE_TUNE_BARN_FULL && o.barn_full != LAYOUT_KNOB_NONE &&
 	     check_number("barn_full", o.barn_full, MAX_BARN_FULL, why, why_size) < 0) ||

@@ -15,10 +15,11 @@
 #include "server/log.h"
 #include "server/reaper.h"
 #include "server/request.h"
+#include "server/task.h"
 #include "server/watch.h"
 
 /* Packets handled before the other connections of the loop have their turn. */
-enum { PACKETS_A_TURN = 16, LOOK_AGAIN_S = 1, LOOK_AGAIN_MAX_S = 64, SLOW_ASKING_NS = 50000000 };
+enum { PACKETS_A_TURN = 16, HELLO_S = 2, LOOK_AGAIN_S = 1, LOOK_AGAIN_MAX_S = 64, SLOW_ASKING_NS = 50000000 };
 
 /* For which the dead wait for others: a millisecond each, in which the loop does what there is to do. */
 enum { MAX_REAP_TURNS = 8, REAP_TURN_US = 1 };
@@ -30,6 +31,7 @@ conn_close_socket(struct conn *conn)
 {
 	if (conn->fd < 0)
 		return;
+	task_cancel(conn);
 	watch_end_all(conn);
 	event_free(conn->readable);
 	event_free(conn->writable);
@@ -190,6 +192,12 @@ on_again(evutil_socket_t fd, short what, void *ctx)
 
 	(void)fd;
 	(void)what;
+	/* Who has connected and says nothing. */
+	if (conn->fd >= 0) {
+		if (!conn->has_hello)
+			conn_free(conn);
+		return;
+	}
 	/* Less and less often: who lives on without his socket may do so for long, and his death shows at once. */
 	if (conn->again_s < LOOK_AGAIN_MAX_S)
 		conn->again_s *= 2;
@@ -218,7 +226,7 @@ on_readable(evutil_socket_t fd, short what, void *ctx)
 	struct conn *conn = ctx;
 
 	(void)what;
-	for (int i = 0; i < PACKETS_A_TURN && conn->n_pending == 0; i++) {
+	for (int i = 0; i < PACKETS_A_TURN && conn->n_pending == 0 && !conn->task; i++) {
 		unsigned char packet[PROTO_MAX_PACKET];
 		ssize_t n = channel_recv_from(fd, packet, sizeof packet, &conn->sender, MSG_DONTWAIT);
 		int r;
@@ -277,6 +285,24 @@ conn_send(struct conn *conn, const void *buf, size_t n, const int *fds, unsigned
 	event_add(conn->writable, NULL);
 }
 
+void
+conn_pause(struct conn *conn)
+{
+	event_del(conn->readable);
+}
+
+void
+conn_resume(struct conn *conn)
+{
+	event_add(conn->readable, NULL);
+}
+
+void
+conn_hang_up(struct conn *conn)
+{
+	end(conn);
+}
+
 int
 conn_open_nonce(struct conn *conn)
 {
@@ -315,6 +341,49 @@ conn_watch_death(struct conn *conn, uint64_t nonce)
 }
 
 void
+conn_has_session(struct conn *conn)
+{
+	if (conn->is_stranger)
+		strangers_put(&conn->loop->slabd->strangers, conn->peer_uid);
+	conn->is_stranger = false;
+}
+
+/* Closes the oldest of the loop that has said nothing yet, of the same user or of any.  false: there is none. */
+static bool
+evict_silent(const struct conn *newcomer, bool is_any_user)
+{
+	struct conn *oldest = NULL;
+
+	for (struct conn *conn = newcomer->next; conn; conn = conn->next)
+		if (!conn->has_hello && (is_any_user || conn->peer_uid == newcomer->peer_uid))
+			oldest = conn;
+	if (oldest)
+		conn_free(oldest);
+	return oldest != NULL;
+}
+
+/*
+ * Where a user has as many as he may, or descriptors are few, who has been silent longest goes.  If nobody is silent it is told so when it says HELLO,
+ * unless descriptors are few.
+ */
+static bool
+may_stay(struct conn *conn)
+{
+	struct strangers *strangers = &conn->loop->slabd->strangers;
+	struct timeval patience = {HELLO_S, 0};
+
+	conn->peer_uid = conn->peer.uid;
+	if (strangers_are_many(strangers, conn->fd))
+		evict_silent(conn, true);
+	conn->is_stranger = strangers_take(strangers, conn->peer_uid) ||
+			    (evict_silent(conn, false) && strangers_take(strangers, conn->peer_uid));
+	conn->is_over_limit = !conn->is_stranger;
+	if (conn->is_over_limit && strangers_are_many(strangers, conn->fd))
+		return false;
+	return event_add(conn->again, &patience) == 0;
+}
+
+void
 conn_new(struct loop *loop, int fd)
 {
 	struct conn *conn = calloc(1, sizeof *conn);
@@ -337,7 +406,7 @@ conn_new(struct loop *loop, int fd)
 	loop->conns = conn;
 	atomic_add(&loop->n_conns, 1);
 	if (!conn->readable || !conn->writable || !conn->again || event_add(conn->readable, NULL) < 0 ||
-	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &conn->peer, &length) < 0)
+	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &conn->peer, &length) < 0 || !may_stay(conn))
 		conn_free(conn);
 }
 
@@ -348,6 +417,8 @@ conn_free(struct conn *conn)
 	if (conn->next)
 		conn->next->prevp = conn->prevp;
 	atomic_add(&conn->loop->n_conns, -1u);
+	conn_has_session(conn);
+	task_cancel(conn);
 	watch_end_all(conn);
 	if (conn->fd >= 0) {
 		if (conn->readable)

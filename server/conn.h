@@ -31,12 +31,15 @@ struct conn {
 	int fd; /* -1: the socket has ended */
 	int pidfd;
 	struct ucred peer;
+	uid_t peer_uid; /* that connected: whom it is counted for */
 	struct event *readable;
 	struct event *writable; /* while a reply waits for room */
 	struct event *died;
 	struct event *again; /* a detached session: look again */
 	unsigned again_s;    /* after so long */
 	bool has_hello;
+	bool is_stranger; /* counted by server/strangers.h; or over its limit, and to be told so */
+	bool is_over_limit;
 	bool is_refusal_logged;
 	struct ucred sender; /* of the packet being handled; pid 0: not known */
 	uint64_t nonce;      /* 0: none was given out */
@@ -45,6 +48,7 @@ struct conn {
 	struct conn *next_dying;
 	struct watch *watches; /* for roots (watch.h) */
 	unsigned n_watches;
+	struct task *task; /* nothing more is read until it has been answered (task.h); NULL: none */
 	/* A reply the peer has not made room for; nothing more is read from it until it went. */
 	size_t n_pending;
 	unsigned char *pending;
@@ -59,6 +63,13 @@ void conn_free(struct conn *conn);
 /* Sends a reply, or keeps it until there is room. */
 void conn_send(struct conn *conn, const void *buf, size_t n, const int *fds, unsigned n_fds);
 
+/* Nothing is read from the peer between the two. */
+void conn_pause(struct conn *conn);
+void conn_resume(struct conn *conn);
+
+/* The peer has hung up, or must go; the connection may be gone after it. */
+void conn_hang_up(struct conn *conn);
+
 /*
  * Which process is the peer?  With SO_PEERPIDFD the kernel says.  Without it: at HELLO a pidfd is opened of whoever sent that, and ATTACH must come
  * from the same process and bring the nonce of HELLO's reply: so it lived on when the pidfd was opened, and its number is still its own.
@@ -66,6 +77,9 @@ void conn_send(struct conn *conn, const void *buf, size_t n, const int *fds, uns
 int conn_open_nonce(struct conn *conn);
 /* The process behind the session to come is known, and watched: 0; -EPERM: it is not the one that said HELLO; or what the system said. */
 int conn_watch_death(struct conn *conn, uint64_t nonce);
+
+/* It has a session from here on. */
+void conn_has_session(struct conn *conn);
 
 /* The client says that it has unmapped its session: true if that is so; the session has ended then. */
 bool conn_end_session(struct conn *conn);

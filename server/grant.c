@@ -181,7 +181,7 @@ take_entry(struct take *t, uint32_t n)
 		is_good = take_lock(t, place, &o);
 	}
 	if (!is_good || !take_mark(t, place, &o))
-		session_fault(t->session, "a sheaf entry that is not its to give back");
+		session_fault(t->session, "a sheaf entry that is not its to give back, or that another client gave back before");
 }
 
 /* Of an unsettled sheaf. */

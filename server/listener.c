@@ -24,6 +24,7 @@ struct listener {
 	int lock_fd;
 	char *path; /* NULL: systemd's */
 	bool is_bound;
+	bool is_waiting; /* for descriptors, and it was said */
 	struct event *readable;
 	struct event *resume;
 };
@@ -54,9 +55,13 @@ on_readable(evutil_socket_t fd, short what, void *ctx)
 			continue;
 		}
 		if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-			log_warning("a connection has to wait: %s; raise LimitNOFILE=", strerror(errno));
+			if (!listener->is_waiting)
+				log_warning("connections have to wait: %s; raise LimitNOFILE=", strerror(errno));
+			listener->is_waiting = true;
 			event_del(listener->readable);
 			event_add(listener->resume, &pause);
+		} else if (errno == EAGAIN) {
+			listener->is_waiting = false;
 		}
 		return;
 	}

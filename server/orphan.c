@@ -16,8 +16,8 @@
 
 enum {
 	PAGES_A_TURN = 1 << 18, /* that orphan_next() looks at */
-	OBJECTS_A_TURN = 1 << 16,
-	SLABS_A_TURN = 1024, /* that orphan_reclaim() walks */
+	OBJECTS_A_TURN = 1 << 16, /* also of orphan_reclaim() */
+	SLABS_A_TURN = 1024,      /* that orphan_reclaim() walks */
 	MAX_LOST_GIVES = 64, /* each is lost to another thread of the giver */
 };
 
@@ -196,73 +196,96 @@ orphan_give(struct session *giver, uint64_t ref, uint32_t client_id, char *why, 
 	return r;
 }
 
-struct count {
-	uint64_t n;
-	uint64_t bytes;
-};
-
-/* By client: orphans of the cache. */
-static void
-count_by_client(struct arena *arena, const struct cache *cache, struct count *counts)
-{
-	for (uint32_t number = 1; number <= atomic_read_acquire(&arena->n_slabs); number++) {
-		const struct slab *slab = &arena->slabs[number];
-
-		if (atomic_read_acquire(&slab->cache) != cache->id)
-			continue;
-		for (uint32_t i = 0; i < slab->n_objects; i++) {
-			uint32_t w = atomic_read(&arena->words[slab->first_word + i]);
-
-			if (!is_dead(arena, word_owner(w)) || slab_get(arena, slab->first_word + i) != SLAB_OUT)
-				continue;
-			counts[word_owner(w)].n++;
-			counts[word_owner(w)].bytes += slab_object_bytes(arena, cache, number);
-		}
-	}
-}
-
-/* The first client above that has any. 0: none. */
+/* The first dead client above that who left any. 0: none. */
 static uint32_t
-first_counted(const struct count *counts, uint32_t after)
+first_left(const struct arena *arena, const struct stats_census *counts, uint32_t after)
 {
 	for (uint32_t client = after + 1; client <= WORD_ORPHAN; client++)
-		if (counts[client].n)
+		if (counts->n[client] && is_dead(arena, client))
 			return client;
 	return 0;
 }
 
-int
-orphan_list(struct arena *arena, uint32_t after_cache, uint32_t after_client, struct orphan_group *group)
+static void
+describe_group(const struct cache *cache, const struct stats_census *counts, uint32_t client, struct orphan_group *group)
 {
-	struct count *counts = malloc((WORD_ORPHAN + 1) * sizeof *counts);
-	struct cache *cache;
+	group->cache = cache->id;
+	group->client = client;
+	group->n = counts->n[client];
+	group->bytes = counts->bytes[client];
+	snprintf(group->cache_name, sizeof group->cache_name, "%s", cache->name);
+	orphan_owner(cache->arena, client, (int64_t)clock_now_ns(), &group->owner);
+	/* The record may go with the lock. */
+	snprintf(group->label, sizeof group->label, "%s", group->owner.label);
+	group->owner.label = group->label;
+}
+
+/* What was counted of the cache: for others not long ago, or here, by now; NULL: not all of it yet.  Locks held. */
+static const struct stats_census *
+count_cache(struct arena *arena, struct census *census, struct orphan_walk *walk, bool is_row)
+{
+	if (census->of_cache.place.cache == walk->cache && census_is_fresh(&census->of_cache, walk->asked_ns, is_row))
+		return &census->of_cache.counts;
+	if (walk->count.place.cache != walk->cache)
+		census_start(&walk->count, walk->cache);
+	if (!census_step(arena, &walk->count))
+		return NULL;
+	census->of_cache = walk->count;
+	return &census->of_cache.counts;
+}
+
+/* One portion.  ORPHAN_E_MORE, or 0: the group, or that there is none, is known. */
+static int
+list_part(struct arena *arena, struct census *census, struct orphan_walk *walk, struct orphan_group *group)
+{
+	/* The cache of the last group may have more of them. */
+	bool is_row = walk->cache == walk->after_cache;
+	struct cache *cache = arena_cache_after(arena, walk->cache ? walk->cache - 1 : 0);
+	const struct stats_census *counts;
+	uint32_t client;
+
+	while (cache && cache->flags & LAYOUT_CACHE_NO_OWNER)
+		cache = arena_cache_after(arena, cache->id);
+	if (!cache)
+		return 0;
+	walk->cache = cache->id;
+	counts = count_cache(arena, census, walk, is_row && walk->after_client);
+	if (!counts)
+		return ORPHAN_E_MORE;
+	client = first_left(arena, counts, cache->id == walk->after_cache ? walk->after_client : 0);
+	if (client) {
+		describe_group(cache, counts, client, group);
+		return 0;
+	}
+	walk->cache = cache->id + 1;
+	return ORPHAN_E_MORE;
+}
+
+int
+orphan_walk_new(struct orphan_walk **walkp, uint64_t asked_ns, uint32_t after_cache, uint32_t after_client)
+{
+	*walkp = calloc(1, sizeof **walkp);
+	if (!*walkp)
+		return -ENOMEM;
+	**walkp = (struct orphan_walk){.asked_ns = asked_ns, .cache = after_cache, .after_cache = after_cache, .after_client = after_client};
+	return 0;
+}
+
+int
+orphan_list(struct arena *arena, struct orphan_walk *walk, struct orphan_group *group)
+{
+	struct census *census;
+	int r = -ENOMEM;
 
 	*group = (struct orphan_group){0};
-	if (!counts)
-		return -ENOMEM;
 	pthread_rwlock_rdlock(&arena->sessions_lock);
-	/* The cache of the last group may have more of them. */
-	for (cache = arena_cache_after(arena, after_cache ? after_cache - 1 : 0); cache; cache = arena_cache_after(arena, cache->id)) {
-		if (cache->flags & LAYOUT_CACHE_NO_OWNER)
-			continue;
-		memset(counts, 0, (WORD_ORPHAN + 1) * sizeof *counts);
-		count_by_client(arena, cache, counts);
-		group->client = first_counted(counts, cache->id == after_cache ? after_client : 0);
-		if (!group->client)
-			continue;
-		group->cache = cache->id;
-		group->n = counts[group->client].n;
-		group->bytes = counts[group->client].bytes;
-		snprintf(group->cache_name, sizeof group->cache_name, "%s", cache->name);
-		orphan_owner(arena, group->client, (int64_t)clock_now_ns(), &group->owner);
-		/* The record may go with the lock. */
-		snprintf(group->label, sizeof group->label, "%s", group->owner.label);
-		group->owner.label = group->label;
-		break;
-	}
+	pthread_mutex_lock(&arena->registry_lock);
+	census = census_of(arena);
+	if (census)
+		r = list_part(arena, census, walk, group);
+	pthread_mutex_unlock(&arena->registry_lock);
 	pthread_rwlock_unlock(&arena->sessions_lock);
-	free(counts);
-	return 0;
+	return r;
 }
 
 static bool
@@ -306,11 +329,12 @@ reclaim_slab(struct arena *arena, struct node *node, uint32_t number, const stru
 uint32_t
 orphan_reclaim(struct arena *arena, const struct orphan_filter *filter, uint32_t from, uint64_t *n_freedp, uint64_t *bytesp)
 {
-	uint32_t number = from ? from : 1, n_walked = 0;
+	uint32_t number = from ? from : 1, n_walked = 0, n_objects = 0;
 
 	*n_freedp = *bytesp = 0;
 	pthread_rwlock_rdlock(&arena->sessions_lock);
-	for (; number <= atomic_read_acquire(&arena->n_slabs) && n_walked < SLABS_A_TURN; number++, n_walked++) {
+	for (; number <= atomic_read_acquire(&arena->n_slabs) && n_walked < SLABS_A_TURN && n_objects < OBJECTS_A_TURN;
+		number++, n_walked++) {
 		uint64_t left = filter->max_bytes ? filter->max_bytes - *bytesp : UINT64_MAX;
 		struct cache *cache = arena_cache(arena, atomic_read_acquire(&arena->slabs[number].cache));
 		struct node_discard discard = {0};
@@ -323,6 +347,7 @@ orphan_reclaim(struct arena *arena, const struct orphan_filter *filter, uint32_t
 		if (!node)
 			continue;
 		object_bytes = slab_object_bytes(arena, cache, number);
+		n_objects += arena->slabs[number].n_objects;
 		n = reclaim_slab(arena, node, number, filter, left / object_bytes + (left % object_bytes != 0), &discard);
 		node_unlock(node);
 		node_discard(arena, &discard);

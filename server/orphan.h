@@ -17,6 +17,7 @@
 #include <sys/types.h>
 
 #include "server/cache.h"
+#include "server/census.h"
 #include "server/session.h"
 
 /* Who left them. */
@@ -55,8 +56,21 @@ struct orphan_group {
 	uint64_t bytes;
 };
 
-/* The first group after that one, by cache and client.  -ENOMEM. */
-int orphan_list(struct arena *arena, uint32_t after_cache, uint32_t after_client, struct orphan_group *group);
+/* A question for the first group after that one, by cache and client; free() ends it. */
+struct orphan_walk {
+	uint64_t asked_ns;
+	uint32_t after_cache;
+	uint32_t after_client;
+	uint32_t cache; /* that is looked at, or the next one above */
+	struct census_walk count;
+};
+
+enum { ORPHAN_E_MORE = 1 }; /* of orphan_list(): ask again, it goes on from there */
+
+int orphan_walk_new(struct orphan_walk **walkp, uint64_t asked_ns, uint32_t after_cache, uint32_t after_client);
+
+/* 0 and the group, whose cache is 0 if there are no more; ORPHAN_E_MORE; -ENOMEM. */
+int orphan_list(struct arena *arena, struct orphan_walk *walk, struct orphan_group *group);
 
 struct orphan_filter {
 	uint32_t cache;     /* 0: all */

@@ -8,11 +8,14 @@
 
 #include "proto/codec.h"
 #include "server/audit.h"
+#include "server/cache.h"
+#include "server/clock.h"
 #include "server/conn.h"
 #include "server/grant.h"
 #include "server/log.h"
 #include "server/presence.h"
 #include "server/stats.h"
+#include "server/task.h"
 
 enum proto_status
 request_status_of(int r)
@@ -61,6 +64,9 @@ request_hello(struct request *q)
 	if (in->layout_hash != layout_hash)
 		REFUSE(q, PROTO_STATUS_LAYOUT, "slabd %s has layout %016llx, %s has layout %016llx: they are not of the same version",
 			SLABD_VERSION, (unsigned long long)layout_hash, in->library, (unsigned long long)in->layout_hash);
+	if (q->conn->is_over_limit)
+		REFUSE(q, PROTO_STATUS_QUOTA, "user %u has %u connections without a session, which is the limit; they end when they get one, or close",
+			q->conn->peer_uid, q->conn->loop->slabd->strangers.limit);
 	r = conn_open_nonce(q->conn);
 	if (r < 0)
 		REFUSE(q, PROTO_STATUS_IO, "slabd cannot watch process %d: %s", q->conn->sender.pid, strerror(-r));
@@ -120,6 +126,7 @@ request_attach(struct request *q)
 	if (r < 0)
 		return request_status_of(r);
 	q->conn->session = session;
+	conn_has_session(q->conn);
 	pass_segments(q, session);
 	q->out.attach = (struct proto_attach_reply){
 		.client = session->client,
@@ -360,53 +367,91 @@ request_caches(struct request *q)
 static enum proto_status
 request_clients(struct request *q)
 {
-	stats_client(q->arena, q->in->clients.after, &q->out.clients);
-	return PROTO_STATUS_OK;
+	return stats_client(q->arena, q->in->clients.after, q->asked_ns, &q->out.clients) ? PROTO_STATUS_OK : REQUEST_GO_ON;
+}
+
+/* The next cache without owner words above that id, or only that one; 0: none. */
+static uint32_t
+next_passed(struct arena *arena, uint32_t after, uint32_t only)
+{
+	const struct cache *cache;
+	uint32_t id = 0;
+
+	pthread_rwlock_rdlock(&arena->sessions_lock);
+	for (cache = arena_cache_after(arena, after); cache && id == 0; cache = arena_cache_after(arena, cache->id))
+		if (cache->flags & LAYOUT_CACHE_NO_OWNER && (!only || cache->id == only))
+			id = cache->id;
+	pthread_rwlock_unlock(&arena->sessions_lock);
+	return id;
 }
 
 /* What the audit passes by: of one cache, or (0) of all. */
 static void
 count_passed(struct arena *arena, uint32_t only, struct proto_audit_reply *reply)
 {
-	struct proto_caches_reply now;
-	uint32_t after = only ? only - 1 : 0;
+	for (uint32_t id = next_passed(arena, 0, only); id; id = next_passed(arena, id, only)) {
+		struct proto_caches_reply now;
 
-	for (stats_cache(arena, after, &now); now.cache && (!only || now.cache == only); stats_cache(arena, now.cache, &now)) {
-		if (!(now.flags & LAYOUT_CACHE_NO_OWNER))
+		stats_cache(arena, id - 1, &now);
+		/* Unless it has just been destroyed. */
+		if (now.cache != id)
 			continue;
 		reply->n_passed += now.n_out;
 		reply->n_left += now.n_left;
 	}
 }
 
+static struct proto_audit_reply
+audit_reply(const struct audit *a)
+{
+	return (struct proto_audit_reply){
+		.n_objects = a->n_objects,
+		.n_out = a->n_out,
+		.n_free = a->n_free,
+		.n_barn = a->n_barn,
+		.n_in_sheaves = a->n_in_sheaves,
+		.n_held = a->n_held,
+		.n_orphans = a->n_orphans,
+		.n_lost = a->n_lost,
+		.n_doubled = a->n_doubled,
+		.n_undecided = a->n_undecided,
+		.n_rounds = a->n_rounds,
+		.longest_window_ns = a->longest_window_ns,
+		.first_lost = a->first_lost,
+		.first_doubled = a->first_doubled,
+		.n_in_stashes = a->n_in_stashes,
+	};
+}
+
 static enum proto_status
 request_audit(struct request *q)
 {
 	struct presence presence = {0};
-	struct audit a;
-	int r = audit_run(q->arena, q->in->audit.cache, &a);
+	struct audit_walk *walk = q->walk;
+	uint64_t start = clock_now_ns();
+	int r = 0;
 
-	if (r == -ENOENT)
-		REFUSE(q, PROTO_STATUS_NO_CACHE, "there is no cache %u", q->in->audit.cache);
+	if (!walk) {
+		r = audit_begin(&walk, q->arena, q->in->audit.cache);
+		if (r == -ENOENT)
+			REFUSE(q, PROTO_STATUS_NO_CACHE, "there is no cache %u", q->in->audit.cache);
+		if (r == 0) {
+			q->walk = walk;
+			q->end_walk = audit_end;
+		}
+	}
+	/* Some portions are small: those of a small cache. */
+	while (r == 0) {
+		r = audit_step(walk);
+		if (r == 0)
+			break;
+		if (r == AUDIT_E_MORE && clock_now_ns() - start > TASK_PORTION_NS / 2)
+			return REQUEST_GO_ON;
+		r = r == AUDIT_E_MORE ? 0 : r;
+	}
 	if (r < 0)
 		REFUSE(q, PROTO_STATUS_IO, "no memory in slabd for the audit");
-	q->out.audit = (struct proto_audit_reply){
-		.n_objects = a.n_objects,
-		.n_out = a.n_out,
-		.n_free = a.n_free,
-		.n_barn = a.n_barn,
-		.n_in_sheaves = a.n_in_sheaves,
-		.n_held = a.n_held,
-		.n_orphans = a.n_orphans,
-		.n_lost = a.n_lost,
-		.n_doubled = a.n_doubled,
-		.n_undecided = a.n_undecided,
-		.n_rounds = a.n_rounds,
-		.longest_window_ns = a.longest_window_ns,
-		.first_lost = a.first_lost,
-		.first_doubled = a.first_doubled,
-		.n_in_stashes = a.n_in_stashes,
-	};
+	q->out.audit = audit_reply(audit_result(walk));
 	count_passed(q->arena, q->in->audit.cache, &q->out.audit);
 	/* Of pages nobody can say whose they are. */
 	if (q->in->audit.cache == 0)
@@ -416,8 +461,8 @@ request_audit(struct request *q)
 	return PROTO_STATUS_OK;
 }
 
-static enum proto_status
-dispatch(struct request *q, enum proto_op op)
+enum proto_status
+request_dispatch(struct request *q, enum proto_op op)
 {
 	enum proto_status status;
 
@@ -435,37 +480,55 @@ dispatch(struct request *q, enum proto_op op)
 	REFUSE(q, PROTO_STATUS_UNKNOWN_OP, "unknown op %d", op);
 }
 
+void
+request_init(struct request *q, struct conn *conn, const union proto_request *in)
+{
+	q->conn = conn;
+	q->in = in;
+	q->own_fd = -1;
+	q->asked_ns = clock_now_ns();
+}
+
+int
+request_answer(struct request *q, enum proto_op op, uint32_t id, enum proto_status status)
+{
+	unsigned char buf[4096];
+	int length;
+
+	if (status == PROTO_STATUS_OK)
+		length = proto_pack_reply(buf, sizeof buf, op, id, &q->out);
+	else
+		length = proto_pack_error(buf, sizeof buf, id, status, q->why);
+	/* A reply that does not fit its own table's limits: the peer shall not wait for it. */
+	if (length < 0)
+		return -EBADMSG;
+	conn_send(q->conn, buf, (size_t)length, q->fds, q->n_fds);
+	return 0;
+}
+
 int
 request_handle(struct conn *conn, const void *packet, size_t n)
 {
-	struct request q = {.conn = conn, .own_fd = -1};
-	unsigned char buf[4096];
+	struct request q = {.conn = conn};
 	enum proto_status status;
 	union proto_request in;
 	enum proto_op op = 0;
 	uint32_t id = 0;
-	int r, length;
-	bool is_heavy;
+	int r, answered = 0;
 
 	r = proto_unpack_request(packet, n, &op, &id, &in, q.why, sizeof q.why);
-	is_heavy = r == 0 && (op == PROTO_OP_AUDIT || op == PROTO_OP_CLIENTS);
-	/* Nobody waits for it: it is not worth the walk. */
-	if (is_heavy && id == 0)
-		return 0;
-	q.in = &in;
+	request_init(&q, conn, &in);
 	q.is_waited = id != 0;
-	status = r == 0 ? dispatch(&q, op) : r == PROTO_E_UNKNOWN_OP ? PROTO_STATUS_UNKNOWN_OP : PROTO_STATUS_BAD_REQUEST;
-	if (id != 0) {
-		if (status == PROTO_STATUS_OK)
-			length = proto_pack_reply(buf, sizeof buf, op, id, &q.out);
-		else
-			length = proto_pack_error(buf, sizeof buf, id, status, q.why);
-		/* A reply that does not fit its own table's limits: the peer shall not wait for it. */
-		if (length < 0)
-			return -EBADMSG;
-		conn_send(conn, buf, (size_t)length, q.fds, q.n_fds);
+	if (r == 0 && task_is_one(op)) {
+		if (id == 0 || task_new(conn, op, id, &in) == 0)
+			return 0;
+		snprintf(q.why, sizeof q.why, "slabd has no memory for %s", proto_op_name(op));
+		return request_answer(&q, op, id, PROTO_STATUS_NO_MEMORY);
 	}
+	status = r == 0 ? request_dispatch(&q, op) : r == PROTO_E_UNKNOWN_OP ? PROTO_STATUS_UNKNOWN_OP : PROTO_STATUS_BAD_REQUEST;
+	if (id != 0)
+		answered = request_answer(&q, op, id, status);
 	if (q.own_fd >= 0)
 		close(q.own_fd);
-	return r < 0 ? r : is_heavy || q.is_heavy ? REQUEST_E_HEAVY : 0;
+	return r < 0 ? r : answered < 0 ? answered : q.is_heavy ? REQUEST_E_HEAVY : answered;
 }

@@ -30,6 +30,9 @@ struct request {
 	int fds[PROTO_MAX_FDS];
 	unsigned n_fds;
 	int own_fd; /* one of them that is closed once it has been sent; -1: none */
+	uint64_t asked_ns; /* of a task: when it came; and what it keeps from one portion to the next, with the call that frees it (task.h) */
+	void *walk;
+	void (*end_walk)(void *walk);
 	char why[PROTO_SENTENCE_BYTES];
 };
 
@@ -39,11 +42,19 @@ struct request {
 		return (status);                                                                                                           \
 	} while (0)
 
-/* It looked at the whole arena: the other connections of the loop come first now. */
+/* No status: the task has more to do, and request_<op> is called again. */
+#define REQUEST_GO_ON ((enum proto_status)0x10000)
+
+/* It took long (a quota was counted): others' packets come before this connection's next. */
 enum { REQUEST_E_HEAVY = 1 };
 
-/* Handles a packet and answers it.  0, REQUEST_E_HEAVY; -EBADMSG: it is none of the protocol's, the connection must go (it was answered if it had an id). */
+/* Handles a packet and answers it, or makes a task of it.  0; REQUEST_E_HEAVY; -EBADMSG: it is none of the protocol's, the connection must go (it was answered if it had an id). */
 int request_handle(struct conn *conn, const void *packet, size_t n);
+
+/* A task's parts of that: dispatch until it is not REQUEST_GO_ON, then the answer. */
+void request_init(struct request *q, struct conn *conn, const union proto_request *in);
+enum proto_status request_dispatch(struct request *q, enum proto_op op);
+int request_answer(struct request *q, enum proto_op op, uint32_t id, enum proto_status status);
 
 /* What the functions of slabd return, as a status. */
 enum proto_status request_status_of(int r);

@@ -19,6 +19,10 @@
 #include "server/listener.h"
 #include "server/log.h"
 #include "server/recall.h"
+#include "server/task.h"
+
+/* Descriptors of slabd's own: in all, of a thread, of an arena with its segments. */
+enum { FILES = 32, FILES_OF_THREAD = 8, FILES_OF_ARENA = 16 };
 
 /* What other threads ask of the loop. */
 static void
@@ -66,6 +70,7 @@ loop_deinit(struct loop *loop)
 	while (loop->pipe[1] > 0 && read(loop->pipe[0], &conn, sizeof conn) == (ssize_t)sizeof conn)
 		if (conn >= 0)
 			close(conn);
+	task_deinit(loop);
 	if (loop->wake)
 		event_free(loop->wake);
 	if (loop->base)
@@ -170,16 +175,23 @@ begin_collapse(struct slabd *slabd)
 	return 0;
 }
 
-/* One descriptor a connection, two a session, and its segments: as many as the hard limit lets. */
-static void
-raise_file_limit(void)
+/* One descriptor a connection, two a session, and its segments: as many as the hard limit lets; and at least what slabd itself needs. */
+static int
+raise_file_limit(const struct slabd_options *options, char *why, size_t why_size)
 {
+	uint64_t least = FILES + (uint64_t)options->n_threads * FILES_OF_THREAD + (uint64_t)options->n_arenas * FILES_OF_ARENA;
 	struct rlimit limit;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
 		limit.rlim_cur = limit.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &limit);
 	}
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= least)
+		return 0;
+	snprintf(why, why_size, "RLIMIT_NOFILE lets slabd have %llu descriptors; with %u threads and %u arenas it needs %llu before any client comes: raise "
+				"LimitNOFILE= or ulimit -Hn",
+		(unsigned long long)limit.rlim_cur, options->n_threads, options->n_arenas, (unsigned long long)least);
+	return -EMFILE;
 }
 
 /* Does the kernel have SO_PEERPIDFD (Linux 6.5)? */
@@ -212,9 +224,11 @@ slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why,
 	slabd->options = *options;
 	if (options->log_level)
 		log_set_level((enum log_level)options->log_level);
+	/* First: where descriptors run out libevent ends the process. */
+	r = raise_file_limit(options, why, why_size);
+	strangers_init(&slabd->strangers);
 	slabd->options.is_old_kernel = options->is_old_kernel || !has_peerpidfd();
 	slabd->started_ns = clock_now_ns();
-	raise_file_limit();
 	for (; slabd->n_loops < options->n_threads && r == 0; slabd->n_loops++)
 		r = loop_init(&slabd->loops[slabd->n_loops], slabd);
 	if (r == 0)
@@ -448,5 +462,6 @@ slabd_free(struct slabd *slabd)
 			session_end(slabd->arenas[i]->first_session, false);
 		arena_free(slabd->arenas[i]);
 	}
+	strangers_deinit(&slabd->strangers);
 	free(slabd);
 }

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "server/strangers.h"
 #include "server/arena.h"
 
 #define SLABD_VERSION "0.1.0"
@@ -19,6 +20,7 @@
 enum { SLABD_MAX_THREADS = 64, SLABD_MAX_ARENAS = 64, SLABD_MAX_IDLE_S = 86400 };
 
 struct conn;
+struct task;
 
 struct slabd_options {
 	const char *socket;   /* path, unless systemd passes one; then the next three are systemd's business too */
@@ -51,6 +53,10 @@ struct loop {
 	unsigned n_dying;
 	unsigned n_dying_seen;
 	unsigned n_reap_turns;
+	/* What is carried out a portion at a time (task.h): in turn; and the user who was served last. */
+	struct task *tasks;
+	struct event *turn;
+	uint32_t last_uid;
 };
 
 struct slabd {
@@ -58,6 +64,7 @@ struct slabd {
 	struct arena *arenas[SLABD_MAX_ARENAS]; /* as configured, from the first; none comes or goes while slabd runs */
 	unsigned n_arenas;
 	struct listener *listener;
+	struct strangers strangers;
 	struct event *decay; /* loop 0's, as the next one */
 	struct event *collapse; /* NULL: no arena has transparent huge pages */
 	uint64_t started_ns; /* monotonic */

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -208,11 +209,14 @@ exec_slabd(const struct harness *h, const char *arguments)
 {
 	char copy[1024], socket_argument[128], *argv[MAX_ARGUMENTS], *save = NULL;
 	int fd = open(h->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	const struct rlimit files = {.rlim_cur = h->n_files, .rlim_max = h->n_files};
 	unsigned n = 0;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	signal(SIGALRM, SIG_DFL);
 	signal(SIGPIPE, SIG_DFL);
+	if (h->n_files && setrlimit(RLIMIT_NOFILE, &files) < 0)
+		_exit(127);
 	if (fd < 0 || dup2(fd, STDERR_FILENO) < 0)
 		_exit(127);
 	snprintf(copy, sizeof copy, "%s", arguments);

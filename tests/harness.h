@@ -59,6 +59,7 @@ struct harness {
 	char socket[96];
 	char log[96];
 	pid_t slabd; /* 0: not running */
+	unsigned n_files; /* descriptors that slabd may have; 0: as many as the test */
 	int monitor; /* a connection that asks, -1: none yet */
 	uint32_t last_id;
 	unsigned n_fds_before;

@@ -723,6 +723,7 @@ it_knobs_are_tuned(void)
 	struct proto_caches_reply before, after;
 	union proto_reply reply;
 	static void *p[20000];
+	void *large;
 
 	none.sheaf_capacity = SLABC_SHEAVES_NONE;
 	REQUIRE(slabc_cache_open(c, "single", 64, &none, &single) == 0);
@@ -738,6 +739,11 @@ it_knobs_are_tuned(void)
 		      NULL) == PROTO_STATUS_OK);
 	after = harness_cache(h, "k");
 	CHECK(after.n_node_barn == 0 && after.barn_full == 0 && after.min_partial == 0 && after.n_pages < before.n_pages);
+	/* What a cache has no use for is refused, not ignored. */
+	CHECK(tune(h, "single", (struct proto_tune_request){.set = 2, .barn_full = 3}, NULL) == PROTO_STATUS_INVALID);
+	REQUIRE((large = slabc_malloc(c, 100000)) != NULL);
+	CHECK(tune(h, "malloc.large", (struct proto_tune_request){.set = 16, .cpu_partial = 3}, NULL) == PROTO_STATUS_INVALID);
+	slabc_mfree(c, large);
 	/* 0: by formula again. */
 	CHECK(tune(h, "k", (struct proto_tune_request){.set = 63}, NULL) == PROTO_STATUS_OK);
 	after = harness_cache(h, "k");

@@ -18,6 +18,7 @@ CU_pSuite it_hostile_suite(void);
 CU_pSuite it_spoil_suite(void);
 CU_pSuite it_daemon_suite(void);
 CU_pSuite it_audit_suite(void);
+CU_pSuite it_turns_suite(void);
 CU_pSuite it_root_suite(void);
 CU_pSuite it_orphan_suite(void);
 CU_pSuite it_admin_suite(void);
@@ -36,6 +37,7 @@ CU_pSuite it_pipe_suite(void);
 CU_pSuite it_ephemeral_suite(void);
 CU_pSuite it_recall_suite(void);
 CU_pSuite it_debug_suite(void);
+CU_pSuite it_silent_suite(void);
 
 static const struct {
 	const char *name;
@@ -51,6 +53,7 @@ static const struct {
 	{"spoil", it_spoil_suite},
 	{"daemon", it_daemon_suite},
 	{"audit", it_audit_suite},
+	{"turns", it_turns_suite},
 	{"root", it_root_suite},
 	{"orphan", it_orphan_suite},
 	{"admin", it_admin_suite},
@@ -69,6 +72,7 @@ static const struct {
 	{"ephemeral", it_ephemeral_suite},
 	{"recall", it_recall_suite},
 	{"debug", it_debug_suite},
+	{"silent", it_silent_suite},
 };
 
 static int

@@ -138,6 +138,28 @@ test_stash_takes_few_slabs(void)
 	world_deinit(&w);
 }
 
+/* The knob went down by several sheaves, and nothing was trimmed yet: the stash takes nothing more. */
+static void
+test_stash_of_a_knob_that_went_down(void)
+{
+	const struct cache_options options = {.name = "k", .size = 64, .sheaf_capacity = 60, .cpu_partial = 300};
+	struct grant grant;
+	struct world w;
+	struct cache *k = open_with_free(&w, &options, 40);
+	struct stash *stash;
+
+	CU_ASSERT_EQUAL(world_refill(&w, 0, k, 1, 0, &grant), 0);
+	stash = stash_of(w.sessions[0], k->id);
+	CU_ASSERT_FATAL(stash != NULL && stash->size == 300);
+	k->cpu_partial = 60;
+	node_lock(&k->nodes[0]);
+	CU_ASSERT_EQUAL(stash_restock(stash, w.sessions[0], &k->nodes[0], 100), 0);
+	node_unlock(&k->nodes[0]);
+	CU_ASSERT_EQUAL(stash->size, 300);
+	CU_ASSERT_EQUAL(world_check(&w, k).n_in_stashes, 300);
+	world_deinit(&w);
+}
+
 /* Whole sheaves of the barn come first; prefills of any size are served from it too, and a part of a sheaf is made whole from the slabs. */
 static void
 test_stash_and_the_other_layers(void)
@@ -589,6 +611,7 @@ test_stash_suite(void)
 	CU_ADD_TEST(suite, test_idle_stash_goes_back);
 	CU_ADD_TEST(suite, test_stash_spares_the_list_lock);
 	CU_ADD_TEST(suite, test_stash_takes_few_slabs);
+	CU_ADD_TEST(suite, test_stash_of_a_knob_that_went_down);
 	CU_ADD_TEST(suite, test_stash_and_the_other_layers);
 	CU_ADD_TEST(suite, test_stash_is_given_back);
 	CU_ADD_TEST(suite, test_stash_grows_with_its_knob);

@@ -90,6 +90,9 @@ command_list(struct ctl *ctl)
 	return EXIT_SUCCESS;
 }
 
+/* What changed too fast, or was looked at too slowly, is looked at anew, so often at most. */
+enum { MAX_AUDITS = 4 };
+
 int
 command_audit(struct ctl *ctl)
 {
@@ -100,12 +103,15 @@ command_audit(struct ctl *ctl)
 	ask_open(&ctl->ask);
 	if (ctl->cache != NULL)
 		request.audit.cache = ask_find_cache(&ctl->ask, ctl->cache);
-	ask_call(&ctl->ask, PROTO_OP_AUDIT, &request, &reply);
+	for (int i = 0; i < MAX_AUDITS && (i == 0 || reply.audit.n_undecided > 0); i++)
+		ask_call(&ctl->ask, PROTO_OP_AUDIT, &request, &reply);
 	show_init(&t, &ctl->command->show);
 	show_add(&t, &reply);
 	table_print_record(t.table, ctl->form, stdout);
 	show_deinit(&t);
-	return reply.audit.n_lost > 0 || reply.audit.n_doubled > 0 || reply.audit.bytes_missing > 0 ? ASK_EXIT_FOUND : EXIT_SUCCESS;
+	if (reply.audit.n_lost > 0 || reply.audit.n_doubled > 0 || reply.audit.bytes_missing > 0)
+		return ASK_EXIT_FOUND;
+	return reply.audit.n_undecided > 0 ? ASK_EXIT_UNDECIDED : EXIT_SUCCESS;
 }
 
 int

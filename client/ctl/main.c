@@ -3,7 +3,8 @@
  * slabctl: asks slabd what it knows, and prints it; administers caches and orphans.
  *
  * Each command is an op or a few; a list is walked by asking for what comes after the last answer.
- * Exit status: 0; 1: the audit found objects lost or doubled, or pages missing, or orphans --none some; 2: usage; 3: slabd cannot be asked, or refused.
+ * Exit status: 0; 1: the audit found objects lost or doubled, or pages missing, or orphans --none some; 2: usage; 3: slabd cannot be asked, or refused;
+ * 4: the audit could not judge all objects.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -17,7 +18,7 @@
 #include "client/slabclient.h"
 #include "shm/layout.h"
 
-enum { DEFAULT_TIMEOUT_S = 5, MAX_TIMEOUT_S = 86400 };
+enum { DEFAULT_TIMEOUT_S = 5, AUDIT_TIMEOUT_S = 60, MAX_TIMEOUT_S = 86400 };
 
 static const struct show_view caches_view[] = {
 	{SHOW(caches, name), "name"},
@@ -179,11 +180,11 @@ static const char help[] =
 	"  --client=ID      orphans: only of this client\n"
 	"  --none           orphans: exit status 1 if there are any\n"
 	"  --older-than=TIME  orphans: only of clients that died so long ago; seconds, or with s, m, h, d\n"
-	"  --timeout=SECONDS  how long to wait for each answer; default: 5\n"
+	"  --timeout=SECONDS  how long to wait for each answer; default: 5; audit: 60\n"
 	"  --help, --version\n"
 	"\n"
-	"Exit status: 0; 1: the audit found lost or doubled objects, or missing pages, or orphans --none some; 2: usage; 3: no answer from slabd, or a "
-	"refusal.\n";
+	"Exit status: 0; 1: the audit found lost or doubled objects, or missing pages, or orphans --none some; 2: usage; 3: no answer from slabd, or a\n"
+	"refusal; 4: the audit could not judge all objects.\n";
 
 static int
 parse_timeout(const char *text)
@@ -307,7 +308,7 @@ main(int argc, char **argv)
 {
 	const char *socket_path = getenv("SLABD_SOCKET");
 	struct ctl ctl = {
-		.ask = {.socket = SLABC_DEFAULT_SOCKET, .source = "the default; $SLABD_SOCKET is not set", .timeout_s = DEFAULT_TIMEOUT_S},
+		.ask = {.socket = SLABC_DEFAULT_SOCKET, .source = "the default; $SLABD_SOCKET is not set"},
 		.form = TABLE_TEXT,
 	};
 	int status;
@@ -317,6 +318,8 @@ main(int argc, char **argv)
 		ctl.ask.source = "$SLABD_SOCKET";
 	}
 	parse(&ctl, argc, argv);
+	if (ctl.ask.timeout_s == 0)
+		ctl.ask.timeout_s = ctl.command->show.op == PROTO_OP_AUDIT ? AUDIT_TIMEOUT_S : DEFAULT_TIMEOUT_S;
 	status = ctl.command->run(&ctl);
 	if (fflush(stdout) != 0)
 		ask_die(ASK_EXIT_SLABD, "cannot write the output: %s", strerror(errno));
