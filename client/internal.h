@@ -51,7 +51,6 @@ enum {
 	CLIENT_BELL_SHEAVES = 1024,
 	CLIENT_BELL_BYTES = 4 * 1024 * 1024,
 	CLIENT_KEEP_BYTES = 1024 * 1024, /* in a process barn, before the program shows that it wants more */
-	CLIENT_MIN_EMPTY = 64, /* empty sheaves that a process barn keeps at any rate */
 	/* In a thread's rack of sheaves of each kind: at most so many, and of those with objects no more bytes. Moved at once: at most so many. */
 	CLIENT_RACK = 16,
 	CLIENT_RACK_BYTES = 128 * 1024,
@@ -122,7 +121,7 @@ struct slabc_cache {
 	uint32_t is_destroyed;              /* set once, when no thread has a sheaf of it: the slow paths look */
 	uint32_t flags;
 	/* As slabd shows them (shm/layout.h); capacity to max_ask follow from them, looked at when a sheaf is put down and at a refill. Any thread. */
-	uint32_t knobs;
+	uint64_t knobs;
 	uint32_t capacity; /* of a sheaf */
 	bool is_single;    /* no sheaves: an object is asked for and given back by itself */
 	bool is_wordless;  /* SLABC_NO_OWNER */
@@ -133,9 +132,10 @@ struct slabc_cache {
 	uint32_t n_written;  /* faults by writing, told so far */
 	bool is_nowait;
 	uint32_t max_full;  /* sheaves with objects that the process barn may ever keep: max_cached */
-	uint32_t max_empty; /* and without */
+	uint32_t max_empty; /* and without: barn_empty */
 	uint32_t max_ask;
-	uint32_t rack; /* sheaves of each kind in a thread's rack */
+	uint32_t rack_full; /* sheaves with objects in a thread's rack */
+	uint32_t rack_empty; /* and without */
 	/* Sheaves to ask for next; sheaves given back since the last doorbell.  Any thread. */
 	uint32_t ask;
 	/* Sheaves with objects that the process barn keeps now: doubled, up to max_full, when a refill follows a flush. Any thread. */
