@@ -101,7 +101,7 @@ free_other(struct slabc_cache *k, void *p, uint32_t *word)
 	free_rest(k, p, word);
 }
 
-void
+CLIENT_HOT void
 slabc_free(struct slabc_cache *k, void *p)
 {
 	uint32_t *word;

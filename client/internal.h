@@ -63,6 +63,12 @@ enum {
 
 #define CLIENT_FOR_EVER INT64_MAX
 
+/*
+ * Of the two hot functions: both at the same place, whatever is linked before them.  CPUs tell loads apart by the low bits of their addresses when they
+ * guess which one must wait for an earlier store; where two fell together by chance a pair took 12 ns instead of 7.
+ */
+#define CLIENT_HOT __attribute__((aligned(256)))
+
 /* One session. */
 struct slabc {
 	struct slabc *next; /* library_lock */

@@ -22,7 +22,7 @@ alloc_noded(struct slabc_cache *k, struct sheaf *s)
 	return p ? p : thread_alloc_slow(k);
 }
 
-void *
+CLIENT_HOT void *
 slabc_alloc(struct slabc_cache *k)
 {
 	void *p = sheaf_alloc(&k->v, tls.main[k->v.index]);
