@@ -981,11 +981,12 @@ it_empty_sheaves_are_bounded(void)
 	REQUIRE(slabc_cache_open(c, "k", 64, &options, &k) == 0);
 	CHECK(harness_cache(h, "k").barn_empty == 3);
 	n = flushes_while_emptying(h, k);
-	CHECK(n >= 20 - 3 - 2 && n <= 20 - 3);
+	/* (What is asked for ahead meanwhile uses some of them.) */
+	CHECK(n >= 20 - 3 - 6 && n <= 20 - 3);
 	CHECK(tune(h, "k", (struct proto_tune_request){.set = 32, .barn_empty = LAYOUT_KNOB_NONE}, NULL) == PROTO_STATUS_OK);
 	CHECK(harness_cache(h, "k").barn_empty == 0);
 	n = flushes_while_emptying(h, k);
-	CHECK(n >= 20 - 2 && n <= 20);
+	CHECK(n >= 20 - 6 && n <= 20);
 	/* By default as many as max_cached lets it keep with objects, and that goes on when max_cached is tuned. */
 	CHECK(tune(h, "k", (struct proto_tune_request){.set = 32}, NULL) == PROTO_STATUS_OK);
 	CHECK(harness_cache(h, "k").barn_empty == 16384);
