@@ -440,12 +440,15 @@ cache_refill(struct slabc_cache *k, int64_t deadline)
 int
 cache_lend(struct slabc_cache *k, int64_t deadline)
 {
-	uint32_t ask = k->is_single ? 1 : atomic_read(&k->lend_ask);
 	union proto_request request = refill_request(k, 0, 0);
 	union proto_reply reply;
+	uint32_t ask, most;
 
 	cache_learn(k);
-	request.refill.n_empty = ask;
+	ask = atomic_read(&k->lend_ask);
+	/* What is not used at once lies in the barn. */
+	most = atomic_read(&k->max_empty) < MAX_LEND_ASK ? atomic_read(&k->max_empty) : MAX_LEND_ASK;
+	request.refill.n_empty = k->is_single || most == 0 ? 1 : ask < most ? ask : most;
 	atomic_write(&k->lend_ask, ask * 2 < MAX_LEND_ASK ? ask * 2 : MAX_LEND_ASK);
 	return session_call(k->c, PROTO_OP_REFILL, &request, &reply, deadline);
 }
