@@ -444,9 +444,8 @@ nested_free(struct slabc_cache *k, void *p)
 	if (r == 0 && !k->is_wordless)
 		r = free_judge(k, &f, atomic_read(f.word));
 	if (r == 0) {
-		if (tb)
-			slot = barn_get(k, &k->shown->empty, LAYOUT_HOLDER_APP, &s);
-		if (tb && slot == CLIENT_NO_SLOT)
+		slot = barn_get(k, &k->shown->empty, LAYOUT_HOLDER_APP, &s);
+		if (slot == CLIENT_NO_SLOT)
 			slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_APP, &s);
 		r = FREE_E_FULL;
 		if (slot != CLIENT_NO_SLOT) {

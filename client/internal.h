@@ -43,7 +43,7 @@
 enum {
 	CLIENT_MAX_HANDLES = 1024, /* open caches of a process */
 	CLIENT_MAX_THREADS = 65536,
-	CLIENT_MAX_DEFERRED = 1024, /* frees that a thread's signal handlers may put off */
+	CLIENT_MAX_DEFERRED = 64, /* frees that a thread's signal handlers may put off */
 	CLIENT_PORTION = 64,      /* objects that bulk calls treat at once */
 	CLIENT_MAX_ASK = 512,     /* sheaves of a refill */
 	CLIENT_MIN_AHEAD = 8,     /* a refill that asks for so many is made before the barn is empty */
