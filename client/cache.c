@@ -20,8 +20,6 @@ enum { MAX_FULL = LAYOUT_MAX_SLOTS / 2, MAX_LEND_ASK = 64 };
 
 /* A barn that grew shrinks, by half at a time, when no refill was wanted for so long. */
 #define KEEP_NS INT64_C(10000000000)
-/* Between two refills of a stream of them. */
-#define AHEAD_NS 20000000
 
 static uint64_t indexes_used[CLIENT_MAX_HANDLES / 64]; /* library_lock */
 
@@ -280,7 +278,8 @@ barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 			return false;
 		STEP(BARN_HANDED);
 		barn_push(size > 0 ? &shown->full : &shown->empty, slots, slot);
-		count_one(&shown->n_barn_puts);
+		if (size > 0)
+			count_one(&shown->n_barn_puts);
 		return true;
 	}
 	if (size > 0)
@@ -319,7 +318,8 @@ barn_put_some(struct slabc_cache *k, uint32_t n, const uint16_t *some, struct sh
 		return;
 	barn_push_chain(!is_kept ? &shown->returned : size > 0 ? &shown->full : &shown->empty, slots, first, last, n_handed);
 	if (is_kept) {
-		atomic_write(&shown->n_barn_puts, atomic_read(&shown->n_barn_puts) + n_handed);
+		if (size > 0)
+			atomic_write(&shown->n_barn_puts, atomic_read(&shown->n_barn_puts) + n_handed);
 		return;
 	}
 	if (size > 0)
@@ -358,6 +358,13 @@ ask_less(struct slabc_cache *k, int64_t unasked_ns)
 	atomic_write(&k->ask, ask > 1 ? ask : 1);
 }
 
+/* Full sheaves that threads have taken from the barn more than they have put there. */
+static int64_t
+net_use(const struct slabc_cache *k)
+{
+	return (int64_t)(atomic_read(&k->shown->n_barn_gets) - atomic_read(&k->shown->n_barn_puts));
+}
+
 /*
  * What was given back is wanted again: the program allocates and frees more at a time than was kept.  And what was not wanted for long is
  * forgotten.
@@ -372,6 +379,7 @@ note_regret(struct slabc_cache *k)
 	if (now - atomic_read(&k->asked_ns) > KEEP_NS)
 		keep = keep / 2 > least ? keep / 2 : least;
 	atomic_write(&k->asked_ns, now);
+	atomic_write(&k->net_asked, net_use(k));
 	if (atomic_read(&k->has_flushed) != 0)
 		keep = keep < max_full / 2 ? keep * 2 : max_full;
 	atomic_write(&k->has_flushed, 0);
@@ -395,15 +403,10 @@ cache_ask_ahead(struct slabc_cache *k, uint32_t n_in_hand)
 	union proto_request request;
 
 	cache_learn(k);
-	ask = atomic_read(&k->ask);
-	if (ask < CLIENT_MIN_AHEAD || k->is_single || n_granted == 0 || barn_count(atomic_read(&k->shown->full)) + n_in_hand > n_granted / 2)
+	if (n_granted < CLIENT_MIN_AHEAD || k->is_single || barn_count(atomic_read(&k->shown->full)) + n_in_hand > n_granted / 2)
 		return;
-	/* A thread that wants one so seldom hardly waits: more likely its objects swing about what it has. */
-	if (session_now_ns() - atomic_read(&k->asked_ns) > AHEAD_NS) {
-		atomic_write(&k->ask, 1);
-		return;
-	}
-	if (atomic_swap(&k->shown->is_refilling, 1))
+	/* Half of what the last one brought is used up: else the program's objects swing about what it has. */
+	if (net_use(k) - atomic_read(&k->net_asked) < n_granted / 2 || atomic_swap(&k->shown->is_refilling, 1))
 		return;
 	note_regret(k);
 	ask = atomic_read(&k->ask);

@@ -46,7 +46,7 @@ enum {
 	CLIENT_MAX_DEFERRED = 64, /* frees that a thread's signal handlers may put off */
 	CLIENT_PORTION = 64,      /* objects that bulk calls treat at once */
 	CLIENT_MAX_ASK = 512,     /* sheaves of a refill */
-	CLIENT_MIN_AHEAD = 8,     /* a refill that asks for so many is made before the barn is empty */
+	CLIENT_MIN_AHEAD = 8,     /* sheaves: where refills bring so many, the next is made before the barn is empty */
 	/* Given back between two doorbells, at most half of what the cache's clients may keep.  slabd looks before it carves, rung for or not. */
 	CLIENT_BELL_SHEAVES = 1024,
 	CLIENT_BELL_BYTES = 4 * 1024 * 1024,
@@ -148,6 +148,7 @@ struct slabc_cache {
 	uint32_t keep;
 	uint32_t has_flushed; /* since the last refill */
 	int64_t asked_ns;     /* when that was */
+	int64_t net_asked;    /* and the net use of the barn then (cache.c) */
 	uint32_t lend_ask; /* the same for empty ones */
 	uint32_t n_unrung;
 	/* Frees that are owed (owed.c): library_lock; how many, anybody may look at. */

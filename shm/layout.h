@@ -247,7 +247,7 @@ struct layout_session_cache {
 	uint64_t n_dropped;          /* sheaf entries whose word was owned already */
 	uint64_t n_nested;           /* calls from a signal handler that found the sheaf busy */
 	uint64_t n_barn_gets;        /* full sheaves taken from the process barn */
-	uint64_t n_barn_puts;
+	uint64_t n_barn_puts;        /* and put there */
 	/*
 	 * Sheaves that a refill asked for ahead may be expected to bring; 0: none, it is not asked for; UINT32_MAX once what lay in the barn has been called in.
 	 * W: slabd. R: client.

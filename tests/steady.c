@@ -63,7 +63,7 @@ main(int argc, char **argv)
 		return 2;
 	}
 	load = argv[1][0] == 'b' ? batch1k : random4k;
-	if (slabc_open(&c, NULL) < 0 || slabc_cache_open(c, "steady", 256, NULL, &k) < 0 || load(k, 2 * STEPS) < 0) {
+	if (slabc_open(&c, NULL) < 0 || slabc_cache_open(c, "steady", 256, NULL, &k) < 0 || load(k, STEPS / 2) < 0) {
 		fprintf(stderr, "steady: %s\n", slabc_last_error());
 		return 1;
 	}
