@@ -59,6 +59,7 @@ SERVER_SRC = \
 	server/node.c \
 	server/orphan.c \
 	server/pages.c \
+	server/presence.c \
 	server/profile.c \
 	server/quota.c \
 	server/readers.c \

@@ -101,7 +101,7 @@ free_other(struct slabc_cache *k, void *p, uint32_t *word)
 	free_rest(k, p, word);
 }
 
-void
+CLIENT_HOT void
 slabc_free(struct slabc_cache *k, void *p)
 {
 	uint32_t *word;
@@ -444,9 +444,8 @@ nested_free(struct slabc_cache *k, void *p)
 	if (r == 0 && !k->is_wordless)
 		r = free_judge(k, &f, atomic_read(f.word));
 	if (r == 0) {
-		if (tb)
-			slot = barn_get(k, &k->shown->empty, LAYOUT_HOLDER_BORROWED, &s);
-		if (tb && slot == CLIENT_NO_SLOT)
+		slot = barn_get(k, &k->shown->empty, LAYOUT_HOLDER_BORROWED, &s);
+		if (slot == CLIENT_NO_SLOT)
 			slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_BORROWED, &s);
 		r = FREE_E_FULL;
 		if (slot != CLIENT_NO_SLOT) {

@@ -16,6 +16,12 @@
 
 enum { RACK_WORDS = 8 };
 
+static uint32_t
+limit_of(const struct slabc_cache *k, enum rack_kind kind)
+{
+	return atomic_read(kind == RACK_FULL ? &k->rack_full : &k->rack_empty);
+}
+
 /* Takes entry i out; the topmost takes its place. */
 static void
 remove_entry(struct rack *r, uint32_t i)
@@ -52,7 +58,7 @@ static bool
 fill(struct slabc_cache *k, const struct thread_block *tb, struct rack *r, enum rack_kind kind)
 {
 	uint64_t *head = kind == RACK_FULL ? &k->shown->full : &k->shown->empty;
-	uint32_t limit = atomic_read(&k->rack), want = barn_count(atomic_read(head)) / 2 + 1, n;
+	uint32_t limit = limit_of(k, kind), want = barn_count(atomic_read(head)) / 2 + 1, n;
 
 	/* One is for use at once. */
 	if (want > limit / 2 + 1)
@@ -122,7 +128,7 @@ rack_put(struct slabc_cache *k, struct thread_block *tb, uint32_t slot, struct s
 	uint32_t limit;
 
 	cache_learn(k);
-	limit = atomic_read(&k->rack);
+	limit = limit_of(k, kind);
 	if (r->n > 0 && r->n >= limit)
 		give_half(k, tb, r);
 	if (n < 0 || limit == 0 || k->c->slots[slot].capacity != atomic_read(&k->capacity) ||

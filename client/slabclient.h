@@ -103,8 +103,9 @@ struct slabc_cache_options {
 	uint32_t cpu_partial;    /* objects, up to 65,536, that slabd sets aside for each client from partial slabs; SLABC_KNOB_NONE */
 	uint32_t policy;         /* SLABC_POLICY_SLUB, the default of all profiles, or SLABC_POLICY_SLOB */
 	uint32_t debug;          /* with SLABC_DEBUG: SLABC_DEBUG_, which checks */
+	uint32_t barn_empty;     /* sheaves without objects kept in a client's process barn, up to 16,384; SLABC_KNOB_NONE */
 };
-#define SLABC_CACHE_OPTIONS_INIT {sizeof(struct slabc_cache_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define SLABC_CACHE_OPTIONS_INIT {sizeof(struct slabc_cache_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /*
  * Opens a session.  opt may be NULL.  *cp is the caller's until slabc_close().

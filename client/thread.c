@@ -22,7 +22,7 @@ alloc_noded(struct slabc_cache *k, struct sheaf *s)
 	return p ? p : thread_alloc_slow(k);
 }
 
-void *
+CLIENT_HOT void *
 slabc_alloc(struct slabc_cache *k)
 {
 	void *p = sheaf_alloc(&k->v, tls.main[k->v.index]);
@@ -247,8 +247,11 @@ nested_alloc(struct slabc_cache *k)
 	void *p = NULL;
 
 	count_one(&k->shown->n_nested);
-	/* Not as the thread's: nobody could wait here for slabd to take it, or to let it be. */
-	slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_BORROWED, &s);
+	/*
+	 * Not as the thread's: nobody could wait here for slabd to take it, or to let it be.  Nothing in the midst of the thread's first call: the
+	 * handler could not give it back, there being nowhere to put the free off.
+	 */
+	slot = tls.block ? barn_get(k, &k->shown->full, LAYOUT_HOLDER_BORROWED, &s) : CLIENT_NO_SLOT;
 	if (slot != CLIENT_NO_SLOT) {
 		p = sheaf_take(k, s);
 		thread_lend_back(k, (uint32_t)slot, s);

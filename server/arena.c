@@ -71,8 +71,8 @@ next_rung(struct arena *arena, unsigned i)
 	return i + 1 < arena->n_segments && arena->segments[i + 1].node == arena->segments[i].node ? &arena->segments[i + 1] : NULL;
 }
 
-static struct segment_extent
-extent_of(const struct arena_segment *s, uint32_t first, uint32_t n)
+struct segment_extent
+arena_extent(const struct arena_segment *s, uint32_t first, uint32_t n)
 {
 	return (struct segment_extent){
 		.fd = s->fd,
@@ -82,8 +82,8 @@ extent_of(const struct arena_segment *s, uint32_t first, uint32_t n)
 	};
 }
 
-static const char *
-name_of(const struct arena_segment *s)
+const char *
+arena_kind_name(const struct arena_segment *s)
 {
 	return s->kind == LAYOUT_PAGES_1G     ? "1 GiB pages"
 	       : s->kind == LAYOUT_PAGES_HUGE ? "2 MiB pages"
@@ -129,7 +129,7 @@ note_shortage(struct arena_segment *s, int r)
 	if (s->said_commit == r)
 		return;
 	s->said_commit = r;
-	note(arena, "wanted %s on node %u, got %s: %s; %s", name_of(s), arena->topology.os_node[s->node], next ? name_of(next) : "none",
+	note(arena, "wanted %s on node %u, got %s: %s; %s", arena_kind_name(s), arena->topology.os_node[s->node], next ? arena_kind_name(next) : "none",
 		strerror(-r), remedy_of(s->kind));
 }
 
@@ -167,7 +167,7 @@ commit_unit(void *ctx, uint32_t first, uint32_t n)
 	struct arena_segment *s = ctx;
 	struct arena *arena = s->arena;
 	uint64_t bytes = (uint64_t)n * LAYOUT_PAGE_BYTES, committed = atomic_read(&arena->committed_bytes);
-	struct segment_extent extent = extent_of(s, first, n);
+	struct segment_extent extent = arena_extent(s, first, n);
 	uint32_t n_misplaced = 0;
 	int r;
 
@@ -206,7 +206,7 @@ static void
 give_back_unit(void *ctx, uint32_t first, uint32_t n)
 {
 	struct arena_segment *s = ctx;
-	struct segment_extent extent = extent_of(s, first, n);
+	struct segment_extent extent = arena_extent(s, first, n);
 	int r;
 
 	atomic_write_release(&s->units[first >> s->unit_order], LEDGER_UNIT_GIVING);
@@ -610,6 +610,7 @@ arena_begin(struct arena **arenap, const struct arena_options *options, char *wh
 	pthread_mutex_init(&arena->ledger_lock, NULL);
 	pthread_mutex_init(&arena->registry_lock, NULL);
 	pthread_mutex_init(&arena->quota_lock, NULL);
+	pthread_mutex_init(&arena->orphans_lock, NULL);
 	readers_init(&arena->readers);
 	/* Attaching and reaping must not starve behind refills. */
 	pthread_rwlockattr_init(&attr);
@@ -687,6 +688,7 @@ arena_free(struct arena *arena)
 	pthread_mutex_destroy(&arena->ledger_lock);
 	pthread_mutex_destroy(&arena->registry_lock);
 	pthread_mutex_destroy(&arena->quota_lock);
+	pthread_mutex_destroy(&arena->orphans_lock);
 	roots_deinit(&arena->roots);
 	readers_deinit(&arena->readers);
 	pthread_rwlock_destroy(&arena->sessions_lock);
@@ -709,6 +711,9 @@ arena_set_access(struct arena *arena, const struct arena_options *options)
 	arena->options.max_sessions = options->max_sessions;
 	arena->options.client_max = options->client_max;
 	arena->options.client_min = options->client_min;
+	arena->options.user_max = options->user_max;
+	arena->options.is_node_strict = options->is_node_strict;
+	arena->options.max_orphans = options->max_orphans;
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	pthread_mutex_lock(&arena->registry_lock);
 	arena->options.max_caches = options->max_caches;
@@ -826,7 +831,7 @@ collapse_next(struct arena_segment *s, uint32_t from)
 		return BITSET_NONE;
 	unit = bitset_first(&s->waiting, from);
 	if (unit != BITSET_NONE) {
-		struct segment_extent extent = extent_of(s, unit << s->unit_order, 1u << s->unit_order);
+		struct segment_extent extent = arena_extent(s, unit << s->unit_order, 1u << s->unit_order);
 
 		bitset_clear(&s->waiting, unit);
 		collapse_unit(s, &extent);

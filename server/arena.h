@@ -2,7 +2,7 @@
 /*
  * Arena: one named space of objects: its segments, word table, page map, ledger, caches and sessions.
  *
- * Lock ranks, in acquisition order: sessions, registry, session work (session.h), list_lock (node.h), then ledger, pages, words, roots
+ * Lock ranks, in acquisition order: orphans, sessions, registry, session work (session.h), list_lock (node.h), then ledger, pages, words, roots
  * and stashes (stash.h), which are leaves, but that readers is taken under pages.  A request on a session holds `sessions` for reading, and so does whoever uses a struct cache; only the appearance and
  * the end of a session, and what changes a cache for all (tuning, destroying), take it for writing.
  */
@@ -25,6 +25,7 @@
 #include "server/words.h"
 #include "shm/atomic.h"
 #include "shm/layout.h"
+#include "shm/segment.h"
 
 struct session;
 struct store;
@@ -43,6 +44,9 @@ struct arena_options {
 	uint64_t client_max;   /* bytes that a client may have, in objects and idle; 0: no limit */
 	uint64_t client_min;   /* bytes kept for each client that is connected */
 	char debug[128];       /* "": none; else the checks, and of which caches (cache_parse_debug()) */
+	bool is_node_strict;   /* clients get memory of their own node, or none */
+	uint64_t user_max;     /* bytes that all clients of a user may have together; 0: no limit */
+	uint64_t max_orphans;  /* bytes that the dead may leave; 0: no limit */
 	/* NULL: the machine's nodes. Else a test's invention, whose memory is bound to no node. */
 	const struct topology_source *source;
 };
@@ -69,6 +73,8 @@ struct arena_segment {
 	/* Why the last commit, or collapse, failed: said once for each reason. */
 	int said_commit;
 	int said_collapse;
+	/* Bytes that the last comparison missed (presence.c); the same while pages are held. */
+	uint64_t said_missing;
 	uint32_t first_page;
 	uint32_t n_pages;
 	struct pages pages;
@@ -76,7 +82,7 @@ struct arena_segment {
 
 struct arena {
 	char name[64];
-	struct arena_options options; /* a reload changes access, max_sessions, client_max and client_min (sessions_lock), max_caches (registry_lock) */
+	struct arena_options options; /* a reload changes access, max_sessions, client_max, client_min, user_max, max_orphans and is_node_strict (sessions_lock), max_caches (registry_lock) */
 	struct topology topology;
 
 	int fd; /* arena segment, word table and ledger */
@@ -103,6 +109,7 @@ struct arena {
 	uint64_t n_misplaced;     /* atomic: pages that were found on another node than asked for */
 	bool is_made;             /* the reserve is there, and clients may come */
 	uint64_t thp_bytes;       /* atomic: committed units that are transparent huge pages */
+	uint64_t n_from_elsewhere[LAYOUT_MAX_NODES]; /* atomic: by node, objects that its clients got on another */
 	uint64_t n_refused;       /* atomic: peers that might not */
 	uint64_t n_recalls;       /* atomic: barriers issued; sheaves taken from threads; and those found busy (recall.c) */
 	uint64_t n_recalled_sheaves;
@@ -149,6 +156,8 @@ struct arena {
 	unsigned n_named;
 	pthread_mutex_t quota_lock; /* over a count (quota.c); taken after a session's work */
 	uint64_t counted_ns;        /* when the last one was; any loop's guess */
+	pthread_mutex_t orphans_lock; /* over what orphan_bound() does */
+	uint64_t n_orphans_dropped; /* atomic: freed since they were more than max_orphans */
 	struct census *census;       /* who holds how much (census.h); NULL: nobody has asked yet. Under registry_lock */
 };
 
@@ -200,6 +209,12 @@ void arena_trim(struct arena *arena);
 bool arena_collapse(struct arena *arena, uint64_t max_ns);
 /* Has it any such pages? */
 bool arena_has_thp(const struct arena *arena);
+
+/* Pages of a segment, as its file has them. */
+struct segment_extent arena_extent(const struct arena_segment *s, uint32_t first_page, uint32_t n_pages);
+/* "2 MiB pages". */
+const char *arena_kind_name(const struct arena_segment *s);
+
 /* Bytes of the segment that are free, and committed for those only who may still read there. */
 uint64_t arena_kept_bytes(struct arena_segment *s);
 

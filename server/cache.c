@@ -16,7 +16,9 @@
 #include "shm/debug.h"
 
 /* The kernel's barn at the least; the profiles that count bytes do so because between processes ten sheaves are far too few. */
-enum { KERNEL_BARN_FULL = 10, MAX_BARN_FULL = 1 << 20, MAX_MIN_PARTIAL = 1 << 20, MAX_CPU_PARTIAL = 1 << 16 };
+enum { KERNEL_BARN_FULL = 10, MAX_BARN_FULL = 1 << 20, MAX_MIN_PARTIAL = 1 << 20, MAX_CPU_PARTIAL = 1 << 16, MAX_BARN_EMPTY = LAYOUT_MAX_SLOTS };
+
+_Static_assert((int)MAX_BARN_EMPTY <= UINT16_MAX, "it is shown in 16 bits");
 
 static const uint32_t all_flags = LAYOUT_CACHE_RECLAIM | LAYOUT_CACHE_SHARED | LAYOUT_CACHE_NO_OWNER | LAYOUT_CACHE_RUNS | LAYOUT_CACHE_DEBUG_ALL;
 
@@ -45,7 +47,7 @@ check_slob(const struct cache_options *o, char *why, size_t why_size)
 		bool may_be_none;
 	} knobs[] = {{"sheaf_capacity", o->sheaf_capacity, true}, {"barn_full", o->barn_full, true}, {"cpu_partial", o->cpu_partial, true},
 		{"min_partial", o->min_partial, true}, {"min_order", o->min_order, false}, {"max_order", o->max_order, true},
-		{"min_objects", o->min_objects, false}};
+		{"min_objects", o->min_objects, false}, {"barn_empty", o->barn_empty, true}};
 
 	for (unsigned i = 0; i < sizeof knobs / sizeof knobs[0]; i++) {
 		if (knobs[i].asked == 0 || (knobs[i].may_be_none && knobs[i].asked == LAYOUT_KNOB_NONE))
@@ -98,6 +100,7 @@ check_options(const struct cache_options *o, char *why, size_t why_size)
 	    (o->max_order && check_number("min_order", o->min_order, knob(o->max_order, 0), why, why_size) < 0) ||
 	    check_number("min_objects", o->min_objects, LAYOUT_MAX_SLAB_OBJECTS, why, why_size) < 0 ||
 	    (o->cpu_partial != LAYOUT_KNOB_NONE && check_number("cpu_partial", o->cpu_partial, MAX_CPU_PARTIAL, why, why_size) < 0) ||
+	    (o->barn_empty != LAYOUT_KNOB_NONE && check_number("barn_empty", o->barn_empty, MAX_BARN_EMPTY, why, why_size) < 0) ||
 	    check_number("policy", o->policy, CACHE_POLICY_SLOB, why, why_size) < 0)
 		return -EINVAL;
 	return o->policy == CACHE_POLICY_SLOB ? check_slob(o, why, why_size) : 0;
@@ -231,6 +234,28 @@ set_barn_full(struct cache *k, const struct cache_options *o)
 	k->barn_full = k->is_sheafless ? 0 : knob(o->barn_full, profile.barn_full ? profile.barn_full : (uint32_t)full);
 }
 
+/* What a client may keep with objects. */
+static uint32_t
+max_full(const struct cache *k)
+{
+	uint64_t n = k->max_cached / ((uint64_t)k->capacity * k->object_bytes);
+
+	return n < UINT16_MAX ? (uint32_t)n : UINT16_MAX;
+}
+
+/* By default as many as that: a program that frees in bursts what it allocated in bursts needs a sheaf for each it had. */
+static void
+set_barn_empty(struct cache *k, const struct cache_options *o)
+{
+	struct profile profile = profile_of_arena(k->arena);
+	uint32_t n = max_full(k) > PROFILE_MIN_EMPTY ? max_full(k) : PROFILE_MIN_EMPTY;
+
+	k->is_empty_default = o->barn_empty == 0;
+	if (profile.barn_empty)
+		n = profile.barn_empty;
+	k->barn_empty = k->is_sheafless ? 0 : knob(o->barn_empty, n < MAX_BARN_EMPTY ? n : MAX_BARN_EMPTY);
+}
+
 static void
 set_min_partial(struct cache *k, const struct cache_options *o)
 {
@@ -257,6 +282,7 @@ set_knobs(struct cache *k, const struct cache_options *o)
 	set_capacity(k, o);
 	set_max_cached(k, o);
 	set_barn_full(k, o);
+	set_barn_empty(k, o);
 	set_min_partial(k, o);
 	set_cpu_partial(k, o);
 }
@@ -265,11 +291,9 @@ set_knobs(struct cache *k, const struct cache_options *o)
 static void
 show_knobs(struct cache *k)
 {
-	uint64_t max_full = k->max_cached / ((uint64_t)k->capacity * k->object_bytes);
+	uint64_t knobs = k->capacity | (uint64_t)max_full(k) << 16 | (uint64_t)k->barn_empty << 32;
 
-	if (max_full > UINT16_MAX)
-		max_full = UINT16_MAX;
-	atomic_write(&k->arena->shown[k->id].knobs, k->is_sheafless ? 0 : k->capacity | (uint32_t)max_full << 16);
+	atomic_write(&k->arena->shown[k->id].knobs, k->is_sheafless ? 0 : knobs);
 }
 
 /* What an adopter goes by; recip, which says that there is such a cache, comes last. */
@@ -289,6 +313,8 @@ write_ledger(const struct cache *k)
 	atomic_write(&l->capacity, k->capacity);
 	atomic_write(&l->is_sheafless, (uint32_t)k->is_sheafless);
 	atomic_write(&l->barn_full, k->barn_full);
+	atomic_write(&l->barn_empty, k->barn_empty);
+	atomic_write(&l->is_empty_default, (uint32_t)k->is_empty_default);
 	atomic_write(&l->min_partial, k->min_partial);
 	atomic_write(&l->cpu_partial, k->cpu_partial);
 	atomic_write(&l->cpu_partial_slabs, k->cpu_partial_slabs);
@@ -422,6 +448,7 @@ log_ignored(const struct cache *k, const struct cache_options *o)
 		{"max_cached", o->max_cached, wanted.max_cached, k->max_cached},
 		{"cpu_partial", o->cpu_partial, wanted.cpu_partial, k->cpu_partial},
 		{"policy", o->policy, wanted.policy, k->policy},
+		{"barn_empty", o->barn_empty, wanted.barn_empty, k->barn_empty},
 	};
 
 	for (unsigned i = 0; i < sizeof knobs / sizeof knobs[0] && n < sizeof list; i++)
@@ -539,6 +566,7 @@ is_sound(const struct ledger_cache *l)
 	return l->object_bytes > 0 && l->object_bytes <= LAYOUT_MAX_SLOT_BYTES && l->object_size <= l->object_bytes && l->head % 8 == 0 && l->head < LAYOUT_PAGE_BYTES && l->object_bytes % 8 == 0 && l->recip == recip &&
 	       !(l->flags & ~all_flags) && l->min_order <= l->order && l->order <= LAYOUT_MAX_ORDER && l->capacity > 0 &&
 	       l->capacity <= LAYOUT_MAX_SHEAF && l->n_slab_objects > 0 && l->n_slab_objects <= LAYOUT_MAX_SLAB_OBJECTS && l->is_sheafless <= 1 &&
+	       l->barn_empty <= MAX_BARN_EMPTY && l->is_empty_default <= 1 &&
 	       l->head + (uint64_t)l->n_slab_objects * l->object_bytes <= (uint64_t)LAYOUT_PAGE_BYTES << l->order && l->policy <= CACHE_POLICY_SLOB &&
 	       l->name[0] && memchr(l->name, '\0', sizeof l->name);
 }
@@ -577,6 +605,8 @@ cache_adopt(struct arena *arena, uint32_t id, char *why, size_t why_size)
 	k->capacity = l->capacity;
 	k->is_sheafless = l->is_sheafless;
 	k->barn_full = l->barn_full;
+	k->barn_empty = l->barn_empty;
+	k->is_empty_default = l->is_empty_default;
 	k->min_partial = l->min_partial;
 	k->cpu_partial = l->cpu_partial;
 	k->cpu_partial_slabs = l->cpu_partial_slabs;
@@ -631,7 +661,7 @@ int
 cache_tune(struct cache *k, const struct cache_tuning *t, char *why, size_t why_size)
 {
 	const struct cache_options o = {.sheaf_capacity = t->sheaf_capacity, .barn_full = t->barn_full, .min_partial = t->min_partial,
-		.max_cached = t->max_cached, .cpu_partial = t->cpu_partial};
+		.max_cached = t->max_cached, .cpu_partial = t->cpu_partial, .barn_empty = t->barn_empty};
 
 	if (t->set & ~(uint32_t)CACHE_TUNE_ALL) {
 		snprintf(why, why_size, "unknown knobs 0x%x", t->set & ~(uint32_t)CACHE_TUNE_ALL);
@@ -642,8 +672,9 @@ cache_tune(struct cache *k, const struct cache_tuning *t, char *why, size_t why_
 			k->is_sheafless || k->flags & LAYOUT_CACHE_RUNS ? "no sheaves" : "sheaves");
 		return -EINVAL;
 	}
-	if (k->policy == CACHE_POLICY_SLOB && t->set & (CACHE_TUNE_BARN_FULL | CACHE_TUNE_MIN_PARTIAL | CACHE_TUNE_CPU_PARTIAL)) {
-		snprintf(why, why_size, "cache '%s' has the policy slob, which keeps nothing idle: no barn_full, min_partial or cpu_partial", k->name);
+	if (k->policy == CACHE_POLICY_SLOB && t->set & (CACHE_TUNE_BARN_FULL | CACHE_TUNE_BARN_EMPTY | CACHE_TUNE_MIN_PARTIAL | CACHE_TUNE_CPU_PARTIAL)) {
+		snprintf(why, why_size, "cache '%s' has the policy slob, which keeps nothing idle: no barn_full, barn_empty, min_partial or cpu_partial",
+			k->name);
 		return -EINVAL;
 	}
 	if (t->set & CACHE_TUNE_CPU_PARTIAL && k->flags & LAYOUT_CACHE_RUNS) {
@@ -659,6 +690,8 @@ cache_tune(struct cache *k, const struct cache_tuning *t, char *why, size_t why_
 	     check_number("barn_full", o.barn_full, MAX_BARN_FULL, why, why_size) < 0) ||
 	    (t->set & CACHE_TUNE_MIN_PARTIAL && o.min_partial != LAYOUT_KNOB_NONE &&
 	     check_number("min_partial", o.min_partial, MAX_MIN_PARTIAL, why, why_size) < 0) ||
+	    (t->set & CACHE_TUNE_BARN_EMPTY && o.barn_empty != LAYOUT_KNOB_NONE &&
+	     check_number("barn_empty", o.barn_empty, MAX_BARN_EMPTY, why, why_size) < 0) ||
 	    (t->set & CACHE_TUNE_CPU_PARTIAL && o.cpu_partial != LAYOUT_KNOB_NONE &&
 	     check_number("cpu_partial", o.cpu_partial, MAX_CPU_PARTIAL, why, why_size) < 0))
 		return -EINVAL;
@@ -668,6 +701,8 @@ cache_tune(struct cache *k, const struct cache_tuning *t, char *why, size_t why_
 		set_max_cached(k, &o);
 	if (t->set & CACHE_TUNE_BARN_FULL)
 		set_barn_full(k, &o);
+	if (t->set & CACHE_TUNE_BARN_EMPTY || (k->is_empty_default && t->set & (CACHE_TUNE_CAPACITY | CACHE_TUNE_MAX_CACHED)))
+		set_barn_empty(k, &o);
 	if (t->set & CACHE_TUNE_MIN_PARTIAL)
 		set_min_partial(k, &o);
 	if (t->set & CACHE_TUNE_CPU_PARTIAL)

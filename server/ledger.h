@@ -109,6 +109,8 @@ struct ledger_cache {
 	uint32_t capacity;
 	uint32_t is_sheafless;
 	uint32_t barn_full;
+	uint32_t barn_empty;
+	uint32_t is_empty_default;
 	uint32_t min_partial;
 	uint32_t cpu_partial;
 	uint32_t cpu_partial_slabs;

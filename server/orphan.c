@@ -9,6 +9,7 @@
 #include "server/clock.h"
 #include "server/log.h"
 #include "server/ref.h"
+#include "server/stats.h"
 #include "shm/atomic.h"
 #include "shm/step.h"
 #include "shm/word.h"
@@ -296,9 +297,9 @@ is_wanted(const struct arena *arena, const struct orphan_filter *filter, uint32_
 	       owner.age_ns >= filter->min_age_ns;
 }
 
-/* Lock held.  Returns how many were freed. */
+/* Lock held.  Returns how many were freed, at most max. */
 static uint64_t
-reclaim_slab(struct arena *arena, struct node *node, uint32_t number, const struct orphan_filter *filter, struct node_discard *discard)
+reclaim_slab(struct arena *arena, struct node *node, uint32_t number, const struct orphan_filter *filter, uint64_t max, struct node_discard *discard)
 {
 	struct slab *slab = &arena->slabs[number];
 	uint32_t n_objects = slab->n_objects, last_client = 0;
@@ -307,7 +308,7 @@ reclaim_slab(struct arena *arena, struct node *node, uint32_t number, const stru
 	uint64_t n = 0;
 
 	/* An emptied slab may be retired in the midst of it; its last object was then the one. */
-	for (uint32_t i = 0; i < n_objects && slab->n_free < n_objects; i++) {
+	for (uint32_t i = 0; i < n_objects && slab->n_free < n_objects && n < max; i++) {
 		uint32_t index = slab->first_word + i, w = atomic_read(&arena->words[index]);
 
 		if (!word_owner(w) || slab_get(arena, index) != SLAB_OUT)
@@ -334,6 +335,7 @@ orphan_reclaim(struct arena *arena, const struct orphan_filter *filter, uint32_t
 	pthread_rwlock_rdlock(&arena->sessions_lock);
 	for (; number <= atomic_read_acquire(&arena->n_slabs) && n_walked < SLABS_A_TURN && n_objects < OBJECTS_A_TURN;
 		number++, n_walked++) {
+		uint64_t left = filter->max_bytes ? filter->max_bytes - *bytesp : UINT64_MAX;
 		struct cache *cache = arena_cache(arena, atomic_read_acquire(&arena->slabs[number].cache));
 		struct node_discard discard = {0};
 		uint64_t n, object_bytes;
@@ -346,14 +348,125 @@ orphan_reclaim(struct arena *arena, const struct orphan_filter *filter, uint32_t
 			continue;
 		object_bytes = slab_object_bytes(arena, cache, number);
 		n_objects += arena->slabs[number].n_objects;
-		n = reclaim_slab(arena, node, number, filter, &discard);
+		n = reclaim_slab(arena, node, number, filter, left / object_bytes + (left % object_bytes != 0), &discard);
 		node_unlock(node);
 		node_discard(arena, &discard);
 		*n_freedp += n;
 		*bytesp += n * object_bytes;
+		if (filter->max_bytes && *bytesp >= filter->max_bytes) {
+			number = UINT32_MAX;
+			break;
+		}
 	}
 	if (number > atomic_read_acquire(&arena->n_slabs))
 		number = 0;
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	return number;
+}
+
+/* What the dead have beyond the limit; the census is of all clients. */
+static uint64_t
+count_excess(struct arena *arena, struct stats_census *census, uint64_t *maxp)
+{
+	uint64_t bytes = 0;
+
+	pthread_rwlock_rdlock(&arena->sessions_lock);
+	*maxp = arena->options.max_orphans;
+	if (*maxp)
+		stats_count(arena, census);
+	for (uint32_t client = 1; *maxp && client <= WORD_ORPHAN; client++)
+		bytes += is_dead(arena, client) ? census->bytes[client] : 0;
+	pthread_rwlock_unlock(&arena->sessions_lock);
+	return bytes > *maxp ? bytes - *maxp : 0;
+}
+
+/* Who of the dead that have any died first; the forgotten before all others. 0: nobody. */
+static uint32_t
+first_dead(struct arena *arena, const struct stats_census *census)
+{
+	uint32_t found = 0;
+	int64_t first_ns = 0;
+
+	pthread_rwlock_rdlock(&arena->sessions_lock);
+	for (uint32_t client = 1; client <= WORD_ORPHAN; client++) {
+		const struct session_dead *dead = client <= LAYOUT_MAX_CLIENTS ? arena->dead[client] : NULL;
+		int64_t ended_ns = dead ? dead->ended_ns : 0;
+
+		if (census->bytes[client] == 0 || !is_dead(arena, client) || (found && ended_ns >= first_ns))
+			continue;
+		found = client;
+		first_ns = ended_ns;
+	}
+	pthread_rwlock_unlock(&arena->sessions_lock);
+	return found;
+}
+
+/* false: there is no such cache, or the client is not dead. */
+static bool
+describe(struct arena *arena, uint32_t cache, uint32_t client, struct orphan_group *group)
+{
+	const struct cache *k;
+	bool is_there;
+
+	*group = (struct orphan_group){.cache = cache, .client = client};
+	pthread_rwlock_rdlock(&arena->sessions_lock);
+	k = arena_cache(arena, cache);
+	is_there = k && orphan_owner(arena, client, (int64_t)clock_now_ns(), &group->owner);
+	if (is_there) {
+		snprintf(group->cache_name, sizeof group->cache_name, "%s", k->name);
+		snprintf(group->label, sizeof group->label, "%s", group->owner.label);
+	}
+	pthread_rwlock_unlock(&arena->sessions_lock);
+	return is_there;
+}
+
+/* Of one of the dead, in one cache: returns the bytes freed. */
+static uint64_t
+drop_group(struct arena *arena, const struct orphan_group *group, uint64_t excess, uint64_t max)
+{
+	uint64_t n = 0, bytes = 0;
+	uint32_t from = 0;
+
+	do {
+		const struct orphan_filter filter = {.cache = group->cache, .client_id = group->owner.id, .max_bytes = excess - bytes};
+		uint64_t n_now, bytes_now;
+
+		from = orphan_reclaim(arena, &filter, from, &n_now, &bytes_now);
+		n += n_now;
+		bytes += bytes_now;
+	} while (from && bytes < excess);
+	if (n)
+		log_warning("arena '%s': the dead have left more than max-orphans, %llu bytes: %llu objects of cache '%s', %llu bytes, are freed, "
+			    "which client %u (pid %d, uid %u, '%s') left %llu s ago",
+			arena->name, (unsigned long long)max, (unsigned long long)n, group->cache_name, (unsigned long long)bytes, group->owner.id,
+			group->owner.pid, group->owner.uid, group->label, (unsigned long long)group->owner.age_ns / 1000000000);
+	atomic_add(&arena->n_orphans_dropped, n);
+	return bytes;
+}
+
+void
+orphan_bound(struct arena *arena)
+{
+	struct stats_census *census;
+	uint64_t excess, max;
+	uint32_t client;
+
+	/* Two at a time would both free what is too much. */
+	pthread_mutex_lock(&arena->orphans_lock);
+	census = malloc(sizeof *census);
+	excess = census ? count_excess(arena, census, &max) : 0;
+	while (excess > 0 && (client = first_dead(arena, census)) != 0) {
+		for (uint32_t cache = 1; cache < LAYOUT_MAX_CACHES && excess > 0; cache++) {
+			struct orphan_group group;
+			uint64_t bytes;
+
+			if (!describe(arena, cache, client, &group))
+				continue;
+			bytes = drop_group(arena, &group, excess, max);
+			excess -= bytes < excess ? bytes : excess;
+		}
+		census->bytes[client] = 0;
+	}
+	free(census);
+	pthread_mutex_unlock(&arena->orphans_lock);
 }

@@ -76,9 +76,16 @@ struct orphan_filter {
 	uint32_t cache;     /* 0: all */
 	uint32_t client_id; /* 0: all */
 	int64_t min_age_ns;
+	uint64_t max_bytes; /* 0: all */
 };
 
 /* Frees what the filter lets through, from slab number `from` on, a part at a time; returns where to go on, 0: all was seen. */
 uint32_t orphan_reclaim(struct arena *arena, const struct orphan_filter *filter, uint32_t from, uint64_t *n_freedp, uint64_t *bytesp);
+
+/*
+ * Clients have ended: if the dead have left more than the arena's max-orphans, frees what is too much, of who died first first, and logs whose
+ * it was.  What waited longest is the least likely to be adopted; of the dead whose turn it is only as much as must be.  Takes sessions_lock.
+ */
+void orphan_bound(struct arena *arena);
 
 #endif

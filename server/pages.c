@@ -588,6 +588,44 @@ pages_adopt(struct pages *pages, uint32_t unit)
 }
 
 void
+pages_hold(struct pages *pages)
+{
+	pthread_mutex_lock(&pages->lock);
+	moving_wait_locked(pages);
+	pages->is_moving = true;
+	pthread_mutex_unlock(&pages->lock);
+}
+
+void
+pages_release(struct pages *pages)
+{
+	pthread_mutex_lock(&pages->lock);
+	pages->is_moving = false;
+	pthread_cond_broadcast(&pages->moved);
+	trim_locked(pages);
+	pthread_mutex_unlock(&pages->lock);
+}
+
+bool
+pages_next_hole(struct pages *pages, uint32_t from, uint32_t *firstp, uint32_t *n_pagesp)
+{
+	uint32_t n_units = pages->n_pages >> pages->unit_order, unit = from >> pages->unit_order, end;
+
+	pthread_mutex_lock(&pages->lock);
+	while (unit < n_units && unit_is_committed(pages, unit))
+		unit++;
+	for (end = unit; end < pages->n_seen_units && !unit_is_committed(pages, end); end++)
+		;
+	/* Those never seen are all holes. */
+	if (end >= pages->n_seen_units)
+		end = n_units;
+	pthread_mutex_unlock(&pages->lock);
+	*firstp = unit << pages->unit_order;
+	*n_pagesp = (end - unit) << pages->unit_order;
+	return end > unit;
+}
+
+void
 pages_count(struct pages *pages, struct pages_counters *countersp)
 {
 	pthread_mutex_lock(&pages->lock);

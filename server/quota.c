@@ -92,14 +92,82 @@ count(struct session *mine)
 }
 
 static uint64_t
-room_left(const struct session *session, uint64_t max)
+bytes_of(const struct session *session)
 {
-	uint64_t has = session->quota.counted + session->quota.granted;
-
-	return has < max ? max - has : 0;
+	return atomic_read(&session->quota.counted) + atomic_read(&session->quota.granted);
 }
 
-/* Was it refused often just now, and gave nothing back since?  What others freed of its own counts a moment later. */
+/* In all sessions of the user, this one among them. */
+static uint64_t
+bytes_of_user(const struct session *session, uint32_t *n_sessionsp)
+{
+	uint64_t bytes = 0;
+
+	*n_sessionsp = 0;
+	for (const struct session *s = session->arena->first_session; s; s = s->next) {
+		if (s->uid != session->uid || !is_counted(s))
+			continue;
+		bytes += bytes_of(s);
+		++*n_sessionsp;
+	}
+	return bytes;
+}
+
+static uint64_t
+room_up_to(uint64_t has, uint64_t max)
+{
+	return max == 0 ? UINT64_MAX : has < max ? max - has : 0;
+}
+
+/* By client-max and user-max. */
+static uint64_t
+room_left(const struct session *session)
+{
+	const struct arena_options *o = &session->arena->options;
+	uint64_t own = room_up_to(bytes_of(session), o->client_max), user = UINT64_MAX;
+	uint32_t n;
+
+	if (o->user_max)
+		user = room_up_to(bytes_of_user(session, &n), o->user_max);
+	return own < user ? own : user;
+}
+
+/* What the session keeps idle, and where it is the user's limit, what his others do that nobody works on. */
+static void
+call_in(struct session *mine, uint64_t least)
+{
+	recall_own(mine);
+	if (room_up_to(bytes_of(mine), mine->arena->options.client_max) < least)
+		return;
+	for (struct session *s = mine->arena->first_session; s; s = s->next) {
+		if (s == mine || s->uid != mine->uid || pthread_mutex_trylock(&s->work) != 0)
+			continue;
+		if (is_counted(s))
+			recall_own(s);
+		pthread_mutex_unlock(&s->work);
+	}
+}
+
+static void
+explain(const struct session *session, uint64_t least, char *why, size_t why_size)
+{
+	const struct arena *arena = session->arena;
+	const struct arena_options *o = &arena->options;
+	uint64_t bytes;
+	uint32_t n;
+
+	if (room_up_to(bytes_of(session), o->client_max) < least) {
+		snprintf(why, why_size, "this client has its %llu bytes of arena '%s' (client-max): %llu in objects, %llu idle",
+			(unsigned long long)o->client_max, arena->name, (unsigned long long)session->quota.held,
+			(unsigned long long)(session->quota.counted - session->quota.held));
+		return;
+	}
+	bytes = bytes_of_user(session, &n);
+	snprintf(why, why_size, "user %u has his %llu bytes of arena '%s' (user-max): %llu in %u sessions, %llu of them in this one", session->uid,
+		(unsigned long long)o->user_max, arena->name, (unsigned long long)bytes, n, (unsigned long long)bytes_of(session));
+}
+
+/* Was it refused often just now, and gave nothing back since?  What others freed of its own, or its user's others gave back, counts a moment later. */
 static bool
 is_known_full(const struct session *session)
 {
@@ -109,36 +177,33 @@ is_known_full(const struct session *session)
 }
 
 static uint64_t
-count_room(struct session *session, uint64_t least, uint64_t max)
+count_room(struct session *session, uint64_t least)
 {
 	uint64_t room;
 
 	count(session);
-	room = room_left(session, max);
+	room = room_left(session);
 	if (room >= least)
 		return room;
-	recall_own(session);
+	call_in(session, least);
 	count(session);
-	return room_left(session, max);
+	return room_left(session);
 }
 
 uint64_t
 quota_room(struct session *session, uint64_t least, uint64_t want, bool may_count, char *why, size_t why_size)
 {
-	const struct arena *arena = session->arena;
-	uint64_t max = arena->options.client_max, room = max ? room_left(session, max) : want;
+	uint64_t room = room_left(session);
 
 	if (room < least && may_count && !is_known_full(session))
-		room = count_room(session, least, max);
+		room = count_room(session, least);
 	if (room >= least) {
 		session->quota.n_refused = 0;
 		return room < want ? room : want;
 	}
 	if (may_count)
 		session->quota.n_refused++;
-	snprintf(why, why_size, "this client has its %llu bytes of arena '%s' (client-max): %llu in objects, %llu idle",
-		(unsigned long long)max, arena->name, (unsigned long long)session->quota.held,
-		(unsigned long long)(session->quota.counted - session->quota.held));
+	explain(session, least, why, why_size);
 	return 0;
 }
 

@@ -13,6 +13,7 @@
 #include "server/conn.h"
 #include "server/grant.h"
 #include "server/log.h"
+#include "server/presence.h"
 #include "server/stats.h"
 #include "server/task.h"
 #include "shm/step.h"
@@ -218,6 +219,7 @@ request_cache_open(struct request *q)
 		.max_cached = in->max_cached,
 		.cpu_partial = in->cpu_partial,
 		.policy = in->policy,
+		.barn_empty = in->barn_empty,
 		.opener = q->conn->session,
 	};
 	enum proto_status status = request_need_writable(q);
@@ -237,6 +239,7 @@ request_cache_open(struct request *q)
 			.capacity = cache->is_sheafless ? 0 : cache->capacity,
 			.flags = cache->flags,
 			.max_cached = cache->max_cached,
+			.barn_empty = cache->barn_empty,
 		};
 	}
 	pthread_rwlock_unlock(&q->arena->sessions_lock);
@@ -282,7 +285,8 @@ request_cache_close(struct request *q)
 
 /*
  * What the client is to expect of a refill that it asks for ahead.  One of several sheaves that brought but the one for which somebody waits says:
- * nothing.  One of a single sheaf, asked for since another refill is on its way, says nothing at all.
+ * nothing.  One of a single sheaf, asked for since another refill is on its way, says nothing at all; but it was asked by who has heard that what lay
+ in the barn was called in.
  */
 static void
 show_granted(struct request *q, uint32_t n)
@@ -294,6 +298,8 @@ show_granted(struct request *q, uint32_t n)
 		atomic_write(&shown->n_granted, n);
 	else if (in->n_sheaves > 1)
 		atomic_write(&shown->n_granted, n > 1 ? n : 0);
+	else if (atomic_read(&shown->n_granted) == UINT32_MAX)
+		atomic_write(&shown->n_granted, 0);
 	atomic_write(&shown->is_refilling, 0);
 }
 
@@ -465,6 +471,7 @@ audit_reply(const struct audit *a)
 static enum proto_status
 request_audit(struct request *q)
 {
+	struct presence presence = {0};
 	struct audit_walk *walk = q->walk;
 	uint64_t start = clock_now_ns();
 	int r = 0;
@@ -491,6 +498,11 @@ request_audit(struct request *q)
 		REFUSE(q, PROTO_STATUS_IO, "no memory in slabd for the audit");
 	q->out.audit = audit_reply(audit_result(walk));
 	count_passed(q->arena, q->in->audit.cache, &q->out.audit);
+	/* Of pages nobody can say whose they are. */
+	if (q->in->audit.cache == 0)
+		presence_check(q->arena, &presence);
+	q->out.audit.bytes_missing = presence.bytes_missing;
+	q->out.audit.bytes_extra = presence.bytes_extra;
 	return PROTO_STATUS_OK;
 }
 

@@ -130,6 +130,7 @@ request_tune(struct request *q)
 		.min_partial = in->min_partial,
 		.max_cached = in->max_cached,
 		.cpu_partial = in->cpu_partial,
+		.barn_empty = in->barn_empty,
 	};
 	struct proto_tune_reply *out = &q->out.tune;
 	enum proto_status status = request_need_admin(q);
@@ -158,12 +159,13 @@ request_tune(struct request *q)
 		*out = (struct proto_tune_reply){.barn_full = cache->barn_full,
 			.min_partial = cache->min_partial,
 			.max_cached = cache->max_cached,
-			.cpu_partial = cache->cpu_partial};
+			.cpu_partial = cache->cpu_partial,
+			.barn_empty = cache->barn_empty};
 		out->sheaf_capacity = cache->is_sheafless ? 0 : cache->capacity;
 		log_notice("arena '%s', cache '%s' tuned by uid %u: sheaf_capacity %u, barn_full %u, min_partial %u, max_cached %llu, "
-			   "cpu_partial %u",
+			   "cpu_partial %u, barn_empty %u",
 			q->arena->name, cache->name, q->conn->peer.uid, out->sheaf_capacity, out->barn_full, out->min_partial,
-			(unsigned long long)out->max_cached, out->cpu_partial);
+			(unsigned long long)out->max_cached, out->cpu_partial, out->barn_empty);
 	}
 	pthread_rwlock_unlock(&q->arena->sessions_lock);
 	return PROTO_STATUS_OK;
@@ -263,7 +265,8 @@ request_nodes(struct request *q)
 
 	if (node >= q->arena->topology.n_nodes)
 		return PROTO_STATUS_OK;
-	*out = (struct proto_nodes_reply){.node = node + 1, .os_node = q->arena->topology.os_node[node]};
+	*out = (struct proto_nodes_reply){.node = node + 1, .os_node = q->arena->topology.os_node[node],
+		.n_from_elsewhere = atomic_read(&q->arena->n_from_elsewhere[node])};
 	for (unsigned i = 0; i < q->arena->n_segments; i++) {
 		struct arena_segment *s = &q->arena->segments[i];
 		struct pages_counters c;

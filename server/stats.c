@@ -163,6 +163,7 @@ stats_cache(struct arena *arena, uint32_t after, struct proto_caches_reply *repl
 	reply->objects_per_slab = k->n_slab_objects;
 	reply->capacity = k->is_sheafless ? 0 : k->capacity;
 	reply->barn_full = k->barn_full;
+	reply->barn_empty = k->barn_empty;
 	reply->min_partial = k->min_partial;
 	reply->max_cached = k->max_cached;
 	reply->cpu_partial = k->cpu_partial;

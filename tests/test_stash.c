@@ -560,7 +560,7 @@ test_slob_knobs(void)
 		const char *field;
 	} wrong[] = {{{.sheaf_capacity = 10}, "sheaf_capacity 10"}, {{.barn_full = 3}, "barn_full 3"},
 		{{.cpu_partial = 4}, "cpu_partial 4"}, {{.min_partial = 5}, "min_partial 5"}, {{.min_order = 1}, "min_order 1"},
-		{{.max_order = 2}, "max_order 2"}, {{.min_objects = 6}, "min_objects 6"}};
+		{{.barn_empty = 8}, "barn_empty 8"}, {{.max_order = 2}, "max_order 2"}, {{.min_objects = 6}, "min_objects 6"}};
 	static const enum arena_profile profiles[] = {
 		ARENA_PROFILE_DEFAULT, ARENA_PROFILE_KERNEL, ARENA_PROFILE_TINY, ARENA_PROFILE_SERVER};
 	struct cache *k;
@@ -580,7 +580,7 @@ test_slob_knobs(void)
 		}
 		for (uint32_t bit = 1; bit < CACHE_TUNE_ALL; bit *= 2) {
 			const struct cache_tuning tuning = {
-				.set = bit, .sheaf_capacity = 9, .barn_full = 9, .min_partial = 9, .max_cached = 99, .cpu_partial = 9};
+				.set = bit, .sheaf_capacity = 9, .barn_full = 9, .min_partial = 9, .max_cached = 99, .cpu_partial = 9, .barn_empty = 9};
 
 			CU_ASSERT_EQUAL(cache_tune(k, &tuning, w.why, sizeof w.why), bit == CACHE_TUNE_MAX_CACHED ? 0 : -EINVAL);
 			CU_ASSERT(k->barn_full == 0 && k->cpu_partial == 0 && k->min_partial == 0 && k->capacity == 1);

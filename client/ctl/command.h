@@ -17,7 +17,7 @@ enum {
 	COMMAND_AGE = 4,
 	COMMAND_NONE = 8,
 
-	COMMAND_MAX_KNOBS = 5,
+	COMMAND_MAX_KNOBS = 6,
 };
 
 struct ctl;

@@ -3,7 +3,7 @@
  * slabctl: asks slabd what it knows, and prints it; administers caches and orphans.
  *
  * Each command is an op or a few; a list is walked by asking for what comes after the last answer.
- * Exit status: 0; 1: the audit found objects lost or doubled, or orphans --none some; 2: usage; 3: slabd cannot be asked, or refused;
+ * Exit status: 0; 1: the audit found objects lost or doubled, or pages missing, or orphans --none some; 2: usage; 3: slabd cannot be asked, or refused;
  * 4: the audit could not judge all objects.
  */
 #include <errno.h>
@@ -70,6 +70,8 @@ static const struct show_view audit_view[] = {
 	{SHOW(audit, n_undecided), "n_undecided"},
 	{SHOW(audit, n_passed), "n_passed"},
 	{SHOW(audit, n_left), "n_left"},
+	{SHOW(audit, bytes_missing), "bytes_missing"},
+	{SHOW(audit, bytes_extra), "bytes_extra"},
 	{0, NULL},
 };
 
@@ -117,6 +119,7 @@ static const struct show_view nodes_view[] = {
 	{SHOW(nodes, kept_bytes), "kept"},
 	{SHOW(nodes, given_back_bytes), "givenback"},
 	{SHOW(nodes, n_commit_fails), "commitfails"},
+	{SHOW(nodes, n_from_elsewhere), "elsewhere"},
 	{0, NULL},
 };
 
@@ -167,7 +170,7 @@ static const char help[] =
 	"  orphans reclaim  free orphans: those of --cache, of --client, or --older-than; one of these must be given\n"
 	"  shrink [CACHE]   give back what lies idle, of a cache or of all\n"
 	"  destroy CACHE    end a cache that nobody has open and nobody needs\n"
-	"  tune CACHE KNOB=VALUE...  change sheaf_capacity, barn_full, min_partial, max_cached, cpu_partial; VALUE may be default, or none\n"
+	"  tune CACHE KNOB=VALUE...  change sheaf_capacity, barn_full, min_partial, max_cached, cpu_partial, barn_empty; VALUE may be default, or none\n"
 	"\n"
 	"Options:\n"
 	"  --socket=PATH    slabd's socket; default: $SLABD_SOCKET, else " SLABC_DEFAULT_SOCKET "\n"
@@ -180,8 +183,8 @@ static const char help[] =
 	"  --timeout=SECONDS  how long to wait for each answer; default: 5; audit: 60\n"
 	"  --help, --version\n"
 	"\n"
-	"Exit status: 0; 1: the audit found lost or doubled objects, or orphans --none some; 2: usage; 3: no answer from slabd, or a refusal;\n"
-	"4: the audit could not judge all objects.\n";
+	"Exit status: 0; 1: the audit found lost or doubled objects, or missing pages, or orphans --none some; 2: usage; 3: no answer from slabd, or a\n"
+	"refusal; 4: the audit could not judge all objects.\n";
 
 static int
 parse_timeout(const char *text)
