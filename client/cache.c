@@ -538,6 +538,7 @@ handle_init(struct slabc_cache *k, struct slabc *c, const char *name, const stru
 	if (k->debug && !debug_init(k, atomic_read(&c->caches[id].object_size), reply->object_bytes))
 		return error_set(EPROTO, "slabd describes debug cache '%s' in a way that cannot be", name);
 	k->mark = (k->is_wordless ? SHEAF_WORDLESS : k->debug ? SHEAF_DEBUG : 0) | (c->arena->n_nodes > 1 ? SHEAF_NODED : 0);
+	k->is_plain = !k->is_single && !k->debug && !(k->mark & SHEAF_NODED);
 	/* In a debug cache the free itself says what is wrong with it. */
 	k->is_late = !k->is_single && !k->debug && !(reply->flags & (SLABC_NO_OWNER | SLABC_RECLAIM));
 	set_knobs(k, k->is_single ? 1 : reply->capacity, reply->max_cached / ((uint64_t)(k->is_single ? 1 : reply->capacity) * reply->object_bytes),
