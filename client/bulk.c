@@ -341,12 +341,32 @@ slabc_free_bulk(struct slabc_cache *k, size_t n, void **pv)
 
 /* Prefilled sheaves */
 
+/* The holder's sheaf becomes the application's; false: slabd has it. */
+static bool
+app_give(struct slabc_cache *k, uint32_t holder, int32_t slot)
+{
+	atomic_write(&k->c->is_with_app[slot], 1);
+	if (barn_take(&k->c->slots[slot], holder, LAYOUT_HOLDER_APP))
+		return true;
+	atomic_write(&k->c->is_with_app[slot], 0);
+	return false;
+}
+
+void
+app_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s)
+{
+	/* While a sheaf is the application's, and not known to be, reconnect.c would give it back. */
+	if (!barn_take(&k->c->slots[slot], LAYOUT_HOLDER_APP, LAYOUT_HOLDER_BORROWED))
+		return;
+	atomic_write(&k->c->is_with_app[slot], 0);
+	barn_put(k, slot, s, LAYOUT_HOLDER_BORROWED);
+}
+
 /* A sheaf of the usual size with n objects: the thread's spare, or one of the barn. */
 static int32_t
 take_cached(struct slabc_cache *k, struct thread_block *tb, uint32_t n, struct sheaf **sheafp)
 {
 	struct thread_cache *t = &tb->cache[k->v.index];
-	struct layout_slot *slots = k->c->slots;
 	int32_t slot = t->spare_slot;
 
 	if (slot != CLIENT_NO_SLOT && sheaf_look(t->spare) >= (int32_t)n) {
@@ -355,16 +375,19 @@ take_cached(struct slabc_cache *k, struct thread_block *tb, uint32_t n, struct s
 		STEP(PREFILL_LOOKED);
 		t->spare = NULL;
 		t->spare_slot = CLIENT_NO_SLOT;
-		if (sheaf_shut(k, (uint32_t)slot, s, thread_holder(tb)) && barn_take(&slots[slot], thread_holder(tb), LAYOUT_HOLDER_APP)) {
+		if (sheaf_shut(k, (uint32_t)slot, s, thread_holder(tb)) && app_give(k, thread_holder(tb), slot)) {
 			sheaf_open(k, s, (uint32_t)slot);
 			*sheafp = s;
 			return slot;
 		}
 	}
-	slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_APP, sheafp);
-	if (slot == CLIENT_NO_SLOT || sheaf_look(*sheafp) >= (int32_t)n)
+	/* Not as the thread's: slabd could call it in. */
+	slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_BORROWED, sheafp);
+	if (slot == CLIENT_NO_SLOT)
 		return slot;
-	barn_put(k, (uint32_t)slot, *sheafp, LAYOUT_HOLDER_APP);
+	if (sheaf_look(*sheafp) >= (int32_t)n && app_give(k, LAYOUT_HOLDER_BORROWED, slot))
+		return slot;
+	barn_put(k, (uint32_t)slot, *sheafp, LAYOUT_HOLDER_BORROWED);
 	return CLIENT_NO_SLOT;
 }
 
@@ -473,7 +496,7 @@ slabc_return(struct slabc_cache *k, struct slabc_sheaf *s)
 	if (!s)
 		return;
 	if (cache_usable(k) == 0 && thread_enter(k)) {
-		barn_put(k, s->slot, s->sheaf, LAYOUT_HOLDER_APP);
+		app_put(k, s->slot, s->sheaf);
 		thread_leave();
 	}
 	free(s);
@@ -503,7 +526,7 @@ slabc_refill(struct slabc_cache *k, struct slabc_sheaf **sp, size_t n)
 	if (r < 0)
 		return r;
 	if (thread_enter(k)) {
-		barn_put(k, s->slot, s->sheaf, LAYOUT_HOLDER_APP);
+		app_put(k, s->slot, s->sheaf);
 		thread_leave();
 	}
 	*s = made;

@@ -254,9 +254,9 @@ drop_surplus(struct slabc_cache *k)
 {
 	for (uint32_t i = 0; i < MAX_FULL && barn_count(atomic_read(&k->shown->full)) > atomic_read(&k->max_full); i++) {
 		struct sheaf *s;
-		int32_t slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_APP, &s);
+		int32_t slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_BORROWED, &s);
 
-		if (slot == CLIENT_NO_SLOT || !barn_return(k, (uint32_t)slot, s, LAYOUT_HOLDER_APP))
+		if (slot == CLIENT_NO_SLOT || !barn_return(k, (uint32_t)slot, s, LAYOUT_HOLDER_BORROWED))
 			return;
 	}
 }

@@ -342,7 +342,7 @@ free_away(struct slabc_cache *k, struct thread_block *tb, struct free_target *f,
 static int
 free_put_off(struct slabc_cache *k, struct free_target *f, int r)
 {
-	if (r == -ENOTCONN)
+	if (r == -ENOTCONN || r == -ESTALE)
 		return r;
 	if (k->is_wordless)
 		return owed_add(k, f->place);
@@ -444,9 +444,9 @@ nested_free(struct slabc_cache *k, void *p)
 	if (r == 0 && !k->is_wordless)
 		r = free_judge(k, &f, atomic_read(f.word));
 	if (r == 0) {
-		slot = barn_get(k, &k->shown->empty, LAYOUT_HOLDER_APP, &s);
+		slot = barn_get(k, &k->shown->empty, LAYOUT_HOLDER_BORROWED, &s);
 		if (slot == CLIENT_NO_SLOT)
-			slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_APP, &s);
+			slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_BORROWED, &s);
 		r = FREE_E_FULL;
 		if (slot != CLIENT_NO_SLOT) {
 			r = free_into(k, s, &f);

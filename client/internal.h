@@ -4,6 +4,7 @@
  *
  *   slabclient.c   sessions: open, close, fork; the sentence of the last error
  *   session.c      requests over the socket
+ *   reconnect.c    a session that goes on with the next slabd
  *   mapping.c      what slabd shows, mapped
  *   cache.c        handles; sheaves between threads, process barn and slabd
  *   inline.c       the fast path in a program's own code
@@ -33,6 +34,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "client/slabclient.h"
 #include "proto/proto.h"
@@ -58,7 +60,15 @@ enum {
 	CLIENT_N_CLASSES = 13, /* of sizes: 8, 16, 32, 64, 96, 128, 192, 256, 512 .. 8192 bytes */
 	CLIENT_SENTENCE_BYTES = 704,
 	CLIENT_NO_SLOT = -1,
+	CLIENT_PATH_BYTES = 108, /* of a socket */
 	CLIENT_REVOKED_TRIES = 20000, /* of sheaf_pause(): until slabd, should it die, is replaced */
+};
+
+/* A SLABC_NOWAIT refill: none, on its way, come; above 0: an errno. */
+enum {
+	NOWAIT_IDLE = 0,
+	NOWAIT_SENT = -1,
+	NOWAIT_CAME = -2,
 };
 
 #define CLIENT_FOR_EVER INT64_MAX
@@ -72,20 +82,30 @@ enum {
 /* One session. */
 struct slabc {
 	struct slabc *next; /* library_lock */
-	/* 1 after the socket ended; 1 in a forked child. Set once, read anywhere. */
+	/* 1 while there is no connection; 1 when slabd no longer knows the session; 1 in a forked child.  Read anywhere; the last two are set once. */
 	uint32_t is_dead;
+	uint32_t is_stale;
 	uint32_t is_forked;
 	bool is_readonly;
 	/* References were resolved, and slabd can see it. Set once (READER_SHOWN), read anywhere. */
 	uint32_t is_reader;
-	int fd;
-	uint64_t fd_dev, fd_ino; /* what fd was opened as */
+	int fd; /* the number stays when the connection is another (reconnect.c) */
+	/* What fd was opened as.  Any thread. */
+	uint64_t fd_dev;
+	uint64_t fd_ino;
 	int timeout_ms;
 	uint32_t me;      /* owner slot */
 	uint32_t id;      /* what slabctl shows */
 	bool is_recallable; /* slabd's membarrier reaches this process */
 	uint32_t last_id; /* of requests; guarded by requests */
 	int64_t given_up_ns; /* when a request was, to which slabd has not answered yet; 0: none. Any thread */
+	/* For taking the session up again with the next slabd; token 0: it cannot be.  requests */
+	uint64_t token;
+	char path[CLIENT_PATH_BYTES];
+	char arena_name[64];
+	int64_t retry_ns; /* a SLABC_NOWAIT refill does not try before */
+	/* By slot: a prefilled sheaf that the program knows of. Set before its holder says APP, or under requests. */
+	uint8_t is_with_app[LAYOUT_MAX_SLOTS];
 	pthread_mutex_t requests;
 	pthread_mutex_t opening; /* held over the opening and closing of handles */
 
@@ -266,12 +286,33 @@ bool session_post(struct slabc *c, enum proto_op op, const union proto_request *
 /* A refill that is not waited for.  0: look into the process barn, one has come; -EAGAIN: on its way; or what came of the last one. */
 int session_refill_nowait(struct slabc *c, const union proto_request *request);
 
+/* One request and its answer, on the connection that there is. requests held, or nobody else knows the session. */
+int session_exchange(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int *fds,
+	unsigned *n_fdsp, int64_t deadline);
+/* HELLO.  As session_exchange(). */
+int session_hello(struct slabc *c, uint64_t *noncep, int64_t deadline);
+/* requests held: a connection is there (again), by the deadline.  ESTALE: slabd does not know the session. */
+int session_ready(struct slabc *c, int64_t deadline);
+/* The descriptor is the session's.  0, or what fstat() said. */
+int session_note_fd(struct slabc *c);
+/* Is it still?  A program that closed all its descriptors may have given the number to a file of its own. */
+bool session_owns_fd(const struct slabc *c);
+/* Says so: ENOTCONN. */
+int session_lost(struct slabc *c);
+/* A pause before the next try, half of *pause_usp (0 at first, and grows) to one and a half.  false: the deadline has passed. */
+bool session_rest(const struct slabc *c, uint32_t *pause_usp, int64_t deadline);
+int session_timed_out(const struct slabc *c, const char *what);
+/* What the call says for a request that was sent a second time, since the first answer was lost with its connection, and that now failed. requests held. */
+int session_judge_resent(struct slabc *c, enum proto_op op, const union proto_request *request, int r, int64_t deadline);
+
 /* From outside: a request, within the session's timeout. EAGAIN in a handler that interrupted the library. */
 int session_ask(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply);
 
 /* ref.c */
 /* The reference of an object that this session holds, which is not shared by that. */
 int ref_peek(const struct slabc *c, const void *p, slabc_ref *refp);
+/* Whoever holds what the reference is of; 0: nobody, or it is stale. */
+uint32_t ref_owner(const struct slabc *c, slabc_ref ref);
 /* What the reference stands for here. */
 int ref_resolve(const struct slabc *c, slabc_ref ref, void **pp);
 
@@ -359,6 +400,8 @@ int cache_own_named(
 	struct slabc *c, const char *name, size_t size, const struct slabc_cache_options *opt, uint32_t flags, struct slabc_cache **kp);
 
 /* bulk.c */
+/* A sheaf that the application had goes back. */
+void app_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s);
 /* Up to n objects from the top of a sheaf, which the caller may enter; 0: see the slow path. */
 uint32_t bulk_pop(struct slabc_cache *k, struct sheaf *s, uint32_t n, void **pv);
 

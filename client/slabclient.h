@@ -9,6 +9,7 @@
  * errno; slabc_last_error() then has a sentence about it.  A signal handler may call slabc_alloc, slabc_zalloc and slabc_free: a call that finds its thread
  * inside the library takes no lock; then an allocation may fail with EAGAIN.
  * In a forked child every call on an inherited handle fails with ENOTCONN; open a session of its own there.
+ * When slabd dies, calls wait for the next one, up to timeout_ms; ENOTCONN if none can go on with the session, ESTALE from each call if it began empty.
  * All calls exist since 0.1.
  */
 #ifndef SLABCLIENT_H

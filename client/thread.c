@@ -251,7 +251,7 @@ nested_alloc(struct slabc_cache *k)
 	 * Not as the thread's: nobody could wait here for slabd to take it, or to let it be.  Nothing in the midst of the thread's first call: the
 	 * handler could not give it back, there being nowhere to put the free off.
 	 */
-	slot = tls.block ? barn_get(k, &k->shown->full, LAYOUT_HOLDER_APP, &s) : CLIENT_NO_SLOT;
+	slot = tls.block ? barn_get(k, &k->shown->full, LAYOUT_HOLDER_BORROWED, &s) : CLIENT_NO_SLOT;
 	if (slot != CLIENT_NO_SLOT) {
 		p = sheaf_take(k, s);
 		thread_lend_back(k, (uint32_t)slot, s);

@@ -15,6 +15,7 @@
 
 #include "server/access.h"
 #include "server/ladder.h"
+#include "server/ledger.h"
 #include "server/pages.h"
 #include "server/profile.h"
 #include "server/readers.h"
@@ -27,6 +28,7 @@
 #include "shm/segment.h"
 
 struct session;
+struct store;
 
 enum { STATS_TOP_BYTES = 192 };
 
@@ -57,6 +59,7 @@ struct arena_segment {
 	unsigned kind; /* LAYOUT_PAGES_ */
 	unsigned node;
 	unsigned unit_order;
+	uint8_t *units; /* the ledger's, of each: LEDGER_UNIT_ */
 	/*
 	 * Units whose pages the kernel is asked to make one of: those of which it did, those that wait to be asked for, and of them those that were once
 	 * and had a page in use.  One call of ops, or pages_try_hold(), at a time, so no lock.
@@ -90,6 +93,10 @@ struct arena {
 	uint64_t bytes; /* of the arena segment */
 	uint64_t words_bytes;
 	uint64_t ledger_bytes;
+	struct ledger_head *ledger;
+	/* Where descriptors are kept for the next slabd, and this arena's number there. NULL: nowhere. */
+	struct store *store;
+	unsigned store_number;
 	struct layout_arena *head;
 	struct layout_cache *shown; /* by cache id */
 	struct layout_page *page_map;
@@ -114,21 +121,24 @@ struct arena {
 	char page_note[256];      /* what was wanted, what was got, what would change it; under ledger_lock */
 
 	pthread_mutex_t ledger_lock; /* the descriptors' free list */
+	/* Parts of the ledger (ledger.h). */
 	struct slab *slabs;
 	uint32_t *bits;
-	uint32_t n_slabs; /* descriptors ever used; atomic */
+	uint8_t *units;
+	struct ledger_cache *ledger_caches; /* by id; under registry_lock */
+	struct ledger_client *clients;      /* this and the next three by client slot; under sessions_lock */
+	uint32_t *incarnations;
+	uint8_t *named; /* words may still name the dead session of this slot */
+	struct session_dead *dead; /* who that was */
+	uint32_t n_slabs; /* descriptors ever used; atomic. The ledger's number is as large at least */
 	uint32_t max_slabs;
 	uint32_t free_slab;
 	struct words words_runs;
-	/* Words below this have been given the arena's first generation; under ledger_lock. */
-	uint64_t n_seeded;
-	uint32_t first_generation;
 
 	pthread_mutex_t registry_lock;
 	struct cache *caches[LAYOUT_MAX_CACHES]; /* atomic: by id. Set to NULL again only under sessions_lock for writing */
 	unsigned n_caches;
 	unsigned max_cache;  /* atomic: no id above this was ever used */
-	unsigned last_cache; /* the id given out last: they are used in turn, a destroyed cache's as late as can be */
 
 	struct roots roots;
 
@@ -143,10 +153,6 @@ struct arena {
 	uint64_t n_dead;
 	uint64_t n_dead_faults; /* of sessions that have ended */
 	unsigned n_sessions;
-	uint32_t incarnations[LAYOUT_MAX_CLIENTS + 1];
-	uint8_t named[LAYOUT_MAX_CLIENTS + 1]; /* words may still name the dead session of this slot */
-	struct session_dead *dead[LAYOUT_MAX_CLIENTS + 1]; /* who that was; NULL: not known */
-	int64_t forgotten_ns; /* the last end of a session whose name words were made to forget (WORD_ORPHAN); 0: none was */
 	unsigned n_named;
 	pthread_mutex_t quota_lock; /* over a count (quota.c); taken after a session's work */
 	uint64_t counted_ns;        /* when the last one was; any loop's guess */
@@ -163,6 +169,15 @@ uint64_t arena_rounds_to(const struct arena_options *options);
 
 /* Makes the arena's segments and commits its reserve.  0, or a negative errno with a sentence in why. */
 int arena_new(struct arena **arenap, const struct arena_options *options, char *why, size_t why_size);
+/*
+ * Parts of it, for whoever adopts one: no memory yet; a data segment, whose fd is taken over also on failure; segments find their units in the ledger;
+ * each node carries its part of the reserve, on the best kind of page there is, and the next rung carries what a rung could not.
+ */
+int arena_begin(struct arena **arenap, const struct arena_options *options, char *why, size_t why_size);
+int arena_add_segment(struct arena *arena, const struct ledger_segment *as, int fd);
+uint32_t arena_count_units(const struct arena *arena);
+void arena_point_units(struct arena *arena);
+int arena_commit_reserve(struct arena *arena, char *why, size_t why_size);
 /* All sessions must be gone. NULL is ignored. */
 void arena_free(struct arena *arena);
 
@@ -178,6 +193,12 @@ void arena_pages_free(struct arena *arena, uint32_t page, unsigned order);
 int arena_run_alloc(struct arena *arena, unsigned node, uint32_t n_pages, uint32_t *pagep);
 void arena_run_free(struct arena *arena, uint32_t page, uint32_t n_pages);
 
+/* Units that a dead slabd had committed are; 0, or -EBADMSG.  Those that were coming or going are given back. */
+int arena_adopt_units(struct arena_segment *s);
+void arena_adopt_finish(struct arena_segment *s);
+
+/* Pages of committed units that a slab has, on that node, by what a dead slabd says.  0, or -EBADMSG: they cannot be. */
+int arena_adopt_pages(struct arena *arena, unsigned node, uint32_t page, uint32_t n_pages);
 /* A reader has left: pages that were kept for it go back to the system. */
 void arena_trim(struct arena *arena);
 

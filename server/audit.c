@@ -12,7 +12,7 @@
 #include "server/stash.h"
 
 /* A batch's words take half a millisecond; so many slabs of other caches are passed by in as much. */
-enum { BATCH = 16384, SLABS_A_BATCH = 1 << 16, MAX_ROUNDS = 16, MAX_WATCHED = 4096, SLOTS_A_LOOK = 16, ENTRIES_A_LOOK = 4096, JUDGED_A_LOOK = 1024 };
+enum { BATCH = 16384, WHOLE_BATCH = 1 << 20, SLABS_A_BATCH = 1 << 16, MAX_ROUNDS = 16, MAX_WATCHED = 4096, SLOTS_A_LOOK = 16, ENTRIES_A_LOOK = 4096, JUDGED_A_LOOK = 1024 };
 
 /* 65,536 allocations of one object take 0.3 ms at the fastest. */
 static const uint64_t max_window_ns = 250000;
@@ -33,7 +33,8 @@ struct audit_walk {
 	uint32_t object;
 	unsigned n_rounds; /* of this batch, or of the last suspects of it */
 	struct audit audit;
-	struct suspect suspects[BATCH];
+	struct suspect *suspects;
+	uint32_t room;
 	uint32_t n_suspects;
 	/* While a hold lasts: the cache, and the suspects looked at, from this one on. */
 	struct cache *cache;
@@ -45,6 +46,8 @@ struct audit_walk {
 	uint8_t *seen;
 	uint64_t n_words;
 	uint64_t last_look_ns; /* at the suspects' words */
+	bool takes_back;       /* what is lost */
+	struct node_discard discard;
 	bool is_broken;        /* two looks lay too far apart: nothing that turns on generations can be said in this round */
 };
 
@@ -87,7 +90,7 @@ unlock_all(struct cache *cache)
 static void
 list_slab(struct audit_walk *run, const struct slab *slab)
 {
-	for (; run->object < slab->n_objects && run->n_suspects < BATCH; run->object++) {
+	for (; run->object < slab->n_objects && run->n_suspects < run->room; run->object++) {
 		uint32_t word = slab->first_word + run->object;
 		enum slab_state state = slab_get(run->arena, word);
 
@@ -294,6 +297,8 @@ judge(struct audit_walk *run, const struct suspect *s)
 		audit->n_lost++;
 		if (!audit->first_lost)
 			audit->first_lost = place_of(run, s);
+		if (run->takes_back)
+			node_put_free(run->arena, &run->cache->nodes[run->arena->slabs[s->slab].node], s->slab, s->word, &run->discard);
 		return true;
 	}
 	if (is_unowned)
@@ -362,6 +367,7 @@ one_portion(struct audit_walk *run)
 			choose_few(run);
 	}
 	unlock_all(run->cache);
+	node_discard(run->arena, &run->discard);
 }
 
 /* A cache that the walk can be in, from the next id on.  false: there is none. */
@@ -390,8 +396,8 @@ enter_next(struct audit_walk *run)
 	return true;
 }
 
-int
-audit_begin(struct audit_walk **runp, struct arena *arena, uint32_t id)
+static int
+begin(struct audit_walk **runp, struct arena *arena, uint32_t id, uint32_t room)
 {
 	struct audit_walk *run;
 	bool is_there_one;
@@ -404,9 +410,19 @@ audit_begin(struct audit_walk **runp, struct arena *arena, uint32_t id)
 	run = malloc(sizeof *run);
 	if (!run)
 		return -ENOMEM;
-	*run = (struct audit_walk){.arena = arena, .only = id};
+	*run = (struct audit_walk){.arena = arena, .only = id, .room = room, .suspects = malloc(room * sizeof(struct suspect))};
+	if (!run->suspects) {
+		free(run);
+		return -ENOMEM;
+	}
 	*runp = run;
 	return 0;
+}
+
+int
+audit_begin(struct audit_walk **runp, struct arena *arena, uint32_t id)
+{
+	return begin(runp, arena, id, BATCH);
 }
 
 static bool
@@ -448,22 +464,37 @@ audit_end(void *ctx)
 	struct audit_walk *run = ctx;
 
 	free(run->seen);
+	free(run->suspects);
 	free(run);
 }
 
-int
-audit_run(struct arena *arena, uint32_t id, struct audit *audit)
+/* All portions. */
+static int
+run_whole(struct arena *arena, uint32_t id, bool takes_back, struct audit *audit)
 {
 	struct audit_walk *run;
 	int r;
 
 	*audit = (struct audit){0};
-	r = audit_begin(&run, arena, id);
+	r = begin(&run, arena, id, takes_back ? WHOLE_BATCH : BATCH);
 	if (r < 0)
 		return r;
+	run->takes_back = takes_back;
 	while ((r = audit_step(run)) == AUDIT_E_MORE)
 		;
 	*audit = *audit_result(run);
 	audit_end(run);
 	return r;
+}
+
+int
+audit_run(struct arena *arena, uint32_t id, struct audit *audit)
+{
+	return run_whole(arena, id, false, audit);
+}
+
+int
+audit_take_back(struct arena *arena, struct audit *audit)
+{
+	return run_whole(arena, 0, true, audit);
 }

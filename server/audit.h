@@ -48,6 +48,12 @@ int audit_step(struct audit_walk *run);
 const struct audit *audit_result(const struct audit_walk *run);
 void audit_end(void *run);
 
+/*
+ * For who adopts the arena, before anything is granted or taken back in it: what is lost is FREE afterwards. 0, or -ENOMEM.  The n_lost of audit are those
+ * that were taken back; what is undecided stays as it is.  Nobody waits for a lock, so portions are large.
+ */
+int audit_take_back(struct arena *arena, struct audit *audit);
+
 /* All of it at once. */
 int audit_run(struct arena *arena, uint32_t id, struct audit *audit);
 

@@ -296,6 +296,34 @@ show_knobs(struct cache *k)
 	atomic_write(&k->arena->shown[k->id].knobs, k->is_sheafless ? 0 : knobs);
 }
 
+/* What an adopter goes by; recip, which says that there is such a cache, comes last. */
+static void
+write_ledger(const struct cache *k)
+{
+	struct ledger_cache *l = &k->arena->ledger_caches[k->id];
+
+	atomic_write(&l->flags, k->flags);
+	atomic_write(&l->object_size, k->object_size);
+	atomic_write(&l->align, k->align);
+	atomic_write(&l->object_bytes, k->object_bytes);
+	atomic_write(&l->head, k->head);
+	atomic_write(&l->order, k->order);
+	atomic_write(&l->min_order, k->min_order);
+	atomic_write(&l->n_slab_objects, k->n_slab_objects);
+	atomic_write(&l->capacity, k->capacity);
+	atomic_write(&l->is_sheafless, (uint32_t)k->is_sheafless);
+	atomic_write(&l->barn_full, k->barn_full);
+	atomic_write(&l->barn_empty, k->barn_empty);
+	atomic_write(&l->is_empty_default, (uint32_t)k->is_empty_default);
+	atomic_write(&l->min_partial, k->min_partial);
+	atomic_write(&l->cpu_partial, k->cpu_partial);
+	atomic_write(&l->cpu_partial_slabs, k->cpu_partial_slabs);
+	atomic_write(&l->policy, (uint32_t)k->policy);
+	atomic_write(&l->max_cached, k->max_cached);
+	memcpy(l->name, k->name, sizeof l->name);
+	atomic_write_release(&l->recip, k->recip);
+}
+
 /* registry_lock held. */
 static struct cache *
 find_locked(struct arena *arena, const char *name)
@@ -362,11 +390,11 @@ static uint16_t
 take_id_locked(struct arena *arena)
 {
 	for (unsigned i = 0; i < LAYOUT_MAX_CACHES - 1; i++) {
-		unsigned id = (arena->last_cache + i) % (LAYOUT_MAX_CACHES - 1) + 1;
+		unsigned id = (arena->ledger->last_cache + i) % (LAYOUT_MAX_CACHES - 1) + 1;
 
 		if (arena->caches[id])
 			continue;
-		arena->last_cache = id;
+		atomic_write(&arena->ledger->last_cache, id);
 		if (id > arena->max_cache)
 			atomic_write(&arena->max_cache, id);
 		return (uint16_t)id;
@@ -455,10 +483,44 @@ match(const struct cache *k, const struct cache_options *o, char *why, size_t wh
 	return -EEXIST;
 }
 
+/* A cache with its knobs appears.  registry_lock held. */
+static void
+show_locked(struct cache *k)
+{
+	struct arena *arena = k->arena;
+	struct layout_cache *shown = &arena->shown[k->id];
+
+	k->n_nodes = arena->topology.n_nodes;
+	for (unsigned i = 0; i < k->n_nodes; i++)
+		node_init(&k->nodes[i], k, i);
+	atomic_write(&shown->object_bytes, k->object_bytes);
+	atomic_write(&shown->flags, (uint16_t)k->flags);
+	atomic_write(&shown->object_size, (uint16_t)k->object_size);
+	strcpy(shown->name, k->name);
+	show_knobs(k);
+	atomic_write(&shown->recip, k->recip);
+	arena->n_caches++;
+	/* order: CACHE release - cache and description are whole before a slab can name them */
+	atomic_write_release(&arena->caches[k->id], k);
+}
+
+/* A client that read the id from a page before it went meets a cache in which nothing is an object. */
+static void
+hide(struct arena *arena, uint32_t id)
+{
+	struct layout_cache *shown = &arena->shown[id];
+
+	atomic_write(&shown->recip, 0);
+	atomic_write(&shown->object_bytes, 0);
+	atomic_write(&shown->flags, 0);
+	atomic_write(&shown->object_size, 0);
+	atomic_write(&shown->knobs, 0);
+	memset(shown->name, 0, sizeof shown->name);
+}
+
 static int
 make_locked(struct arena *arena, const struct cache_options *o, struct cache **cachep, char *why, size_t why_size)
 {
-	struct layout_cache *shown;
 	struct cache *k;
 
 	if (o->size == 0) {
@@ -490,20 +552,70 @@ make_locked(struct arena *arena, const struct cache_options *o, struct cache **c
 		set_geometry(k, o);
 		set_knobs(k, o);
 	}
-	k->n_nodes = arena->topology.n_nodes;
-	for (unsigned i = 0; i < k->n_nodes; i++)
-		node_init(&k->nodes[i], k, i);
-	shown = &arena->shown[k->id];
-	atomic_write(&shown->object_bytes, k->object_bytes);
-	atomic_write(&shown->flags, (uint16_t)k->flags);
-	atomic_write(&shown->object_size, (uint16_t)k->object_size);
-	strcpy(shown->name, k->name);
-	show_knobs(k);
-	atomic_write(&shown->recip, k->recip);
-	arena->n_caches++;
-	/* order: CACHE release - cache and description are whole before a slab can name them */
-	atomic_write_release(&arena->caches[k->id], k);
+	write_ledger(k);
+	show_locked(k);
 	*cachep = k;
+	return 0;
+}
+
+static bool
+is_sound(const struct ledger_cache *l)
+{
+	uint64_t recip = l->flags & LAYOUT_CACHE_RUNS ? 1 : l->object_bytes ? ((1ull << 32) + l->object_bytes - 1) / l->object_bytes : 0;
+
+	return l->object_bytes > 0 && l->object_bytes <= LAYOUT_MAX_SLOT_BYTES && l->object_size <= l->object_bytes && l->head % 8 == 0 && l->head < LAYOUT_PAGE_BYTES && l->object_bytes % 8 == 0 && l->recip == recip &&
+	       !(l->flags & ~all_flags) && l->min_order <= l->order && l->order <= LAYOUT_MAX_ORDER && l->capacity > 0 &&
+	       l->capacity <= LAYOUT_MAX_SHEAF && l->n_slab_objects > 0 && l->n_slab_objects <= LAYOUT_MAX_SLAB_OBJECTS && l->is_sheafless <= 1 &&
+	       l->barn_empty <= MAX_BARN_EMPTY && l->is_empty_default <= 1 &&
+	       l->head + (uint64_t)l->n_slab_objects * l->object_bytes <= (uint64_t)LAYOUT_PAGE_BYTES << l->order && l->policy <= CACHE_POLICY_SLOB &&
+	       l->name[0] && memchr(l->name, '\0', sizeof l->name);
+}
+
+int
+cache_adopt(struct arena *arena, uint32_t id, char *why, size_t why_size)
+{
+	const struct ledger_cache *l = &arena->ledger_caches[id];
+	struct cache *k;
+
+	if (!l->recip) {
+		hide(arena, id);
+		return 0;
+	}
+	if (!is_sound(l)) {
+		snprintf(why, why_size, "cache %u has objects of %u bytes, recip %u, order %u, capacity %u, flags 0x%x", id, l->object_bytes, l->recip,
+			l->order, l->capacity, l->flags);
+		return -EBADMSG;
+	}
+	k = calloc(1, sizeof *k + arena->topology.n_nodes * sizeof k->nodes[0]);
+	if (!k) {
+		snprintf(why, why_size, "no memory for cache %u", id);
+		return -ENOMEM;
+	}
+	k->arena = arena;
+	k->id = (uint16_t)id;
+	k->flags = l->flags;
+	k->object_size = l->object_size;
+	k->align = l->align;
+	k->object_bytes = l->object_bytes;
+	k->head = l->head;
+	k->recip = l->recip;
+	k->order = l->order;
+	k->min_order = l->min_order;
+	k->n_slab_objects = l->n_slab_objects;
+	k->capacity = l->capacity;
+	k->is_sheafless = l->is_sheafless;
+	k->barn_full = l->barn_full;
+	k->barn_empty = l->barn_empty;
+	k->is_empty_default = l->is_empty_default;
+	k->min_partial = l->min_partial;
+	k->cpu_partial = l->cpu_partial;
+	k->cpu_partial_slabs = l->cpu_partial_slabs;
+	k->policy = (enum cache_policy)l->policy;
+	k->max_cached = l->max_cached;
+	memcpy(k->name, l->name, sizeof k->name);
+	if (id > arena->max_cache)
+		arena->max_cache = id;
+	show_locked(k);
 	return 0;
 }
 
@@ -595,6 +707,7 @@ cache_tune(struct cache *k, const struct cache_tuning *t, char *why, size_t why_
 		set_min_partial(k, &o);
 	if (t->set & CACHE_TUNE_CPU_PARTIAL)
 		set_cpu_partial(k, &o);
+	write_ledger(k);
 	show_knobs(k);
 	return 0;
 }
@@ -603,16 +716,10 @@ void
 cache_remove(struct cache *k)
 {
 	struct arena *arena = k->arena;
-	struct layout_cache *shown = &arena->shown[k->id];
 
 	pthread_mutex_lock(&arena->registry_lock);
-	/* A client that read the id from a page before it went meets a cache in which nothing is an object. */
-	atomic_write(&shown->recip, 0);
-	atomic_write(&shown->object_bytes, 0);
-	atomic_write(&shown->flags, 0);
-	atomic_write(&shown->object_size, 0);
-	atomic_write(&shown->knobs, 0);
-	memset(shown->name, 0, sizeof shown->name);
+	atomic_write_release(&arena->ledger_caches[k->id].recip, 0);
+	hide(arena, k->id);
 	/* What sessions had drawn of it has come back, if not from each what it drew: its id's next cache begins with nothing. */
 	for (struct session *s = arena->first_session; s; s = s->next) {
 		s->n_drawn[k->id] = 0;

@@ -126,6 +126,9 @@ void cache_remove(struct cache *cache);
 /* Of n_allocated objects, those that sessions had not given back when they ended: at most, for others may have freed some. 0 where words say more. */
 uint64_t cache_left(struct cache *cache, uint64_t n_allocated);
 
+/* The cache of that id, or none, as the ledger of a dead slabd has it.  0, or a negative errno and a sentence. */
+int cache_adopt(struct arena *arena, uint32_t id, char *why, size_t why_size);
+
 /* With the arena. */
 void cache_free(struct cache *cache);
 

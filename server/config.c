@@ -561,6 +561,7 @@ static const struct option options[] = {
 	{"page-kind", required_argument, NULL, 'p'},
 	{"threads", required_argument, NULL, 't'},
 	{"profile", required_argument, NULL, 'f'},
+	{"start-empty", no_argument, NULL, 'E'},
 	{"ephemeral", no_argument, NULL, 'e'},
 	{"help", no_argument, NULL, 'h'},
 	{"version", no_argument, NULL, 'V'},
@@ -649,6 +650,8 @@ parse_options(struct config *config, int argc, char **argv, int pass, char *why,
 		}
 		if (c == 'C')
 			is_check = true;
+		else if (c == 'E')
+			config->options.starts_empty = true;
 		else if (c == 'c')
 			r = pass == 0 ? read_file(config, optarg, why, why_size) : 0;
 		else

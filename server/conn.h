@@ -4,7 +4,7 @@
  *
  *   socket's end, process dead (pidfd)                    -> reaped
  *   socket's end or BYE, session segment no longer mapped -> reaped (exec, slabc_close)
- *   socket's end, segment still mapped                    -> DETACHED: watched until one of the two above holds
+ *   socket's end, segment still mapped                    -> DETACHED: watched until one of the two above holds, or its client takes it up again
  *
  * Who is to be reaped waits, its socket closed, until a turn of the loop brings no more of them, and some turns at most: one walk over the
  * words then serves all.
@@ -56,6 +56,15 @@ struct conn {
 
 /* Takes the descriptor over, also on failure. */
 void conn_new(struct loop *loop, int fd);
+
+/* A session that a dead slabd left, whose process lives: DETACHED. pidfd is taken over.  0, or -ENOMEM. */
+int conn_adopt(struct loop *loop, struct session *session, int pidfd);
+
+/*
+ * A connection that says it is the same process's, and wants a DETACHED session of this loop back: it becomes the session's, if token and process are
+ * right, or is told what is wrong.
+ */
+void conn_take_up(struct loop *loop, const struct loop_message *message);
 
 /* At the end of the loop: the session is left as it is. */
 void conn_free(struct conn *conn);

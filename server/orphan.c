@@ -36,12 +36,12 @@ orphan_owner(const struct arena *arena, uint32_t client, int64_t now, struct orp
 		return false;
 	*owner = (struct orphan_owner){.id = client, .label = ""};
 	if (client == WORD_ORPHAN) {
-		owner->age_ns = arena->forgotten_ns ? now - arena->forgotten_ns : 0;
+		owner->age_ns = arena->ledger->forgotten_ns ? now - arena->ledger->forgotten_ns : 0;
 		return true;
 	}
 	owner->id = client | arena->incarnations[client] << 14;
 	/* None: a client wrote a name that nobody ever had. Such an object has no age. */
-	dead = arena->dead[client];
+	dead = arena->named[client] ? &arena->dead[client] : NULL;
 	if (dead) {
 		owner->pid = dead->pid;
 		owner->uid = dead->uid;
@@ -389,7 +389,7 @@ first_dead(struct arena *arena, const struct stats_census *census)
 
 	pthread_rwlock_rdlock(&arena->sessions_lock);
 	for (uint32_t client = 1; client <= WORD_ORPHAN; client++) {
-		const struct session_dead *dead = client <= LAYOUT_MAX_CLIENTS ? arena->dead[client] : NULL;
+		const struct session_dead *dead = client <= LAYOUT_MAX_CLIENTS && arena->named[client] ? &arena->dead[client] : NULL;
 		int64_t ended_ns = dead ? dead->ended_ns : 0;
 
 		if (census->bytes[client] == 0 || !is_dead(arena, client) || (found && ended_ns >= first_ns))

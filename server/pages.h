@@ -112,6 +112,11 @@ void pages_let_go(struct pages *pages);
  */
 int pages_mark(struct pages *pages, uint32_t first, uint32_t order);
 
+/* The same for a run of pages.  And: the unit is committed, by what a predecessor says; free, as a whole, until part of it is claimed. */
+int pages_mark_run(struct pages *pages, uint32_t first, uint32_t n_pages);
+void pages_adopt(struct pages *pages, uint32_t unit);
+/* Units that are free are marked as if they had come free now. */
+void pages_mark_free(struct pages *pages);
 /*
  * Nothing is committed or given back between the two, but by who holds them: callers that need a unit wait.  Other blocks come and go meanwhile.
  */

@@ -36,7 +36,7 @@ mark(struct session *first)
 {
 	for (struct session *s = first; s; s = s->next_dying) {
 		pthread_mutex_lock(&s->work);
-		atomic_write(&s->state, SESSION_DYING);
+		session_mark_dying(s);
 		pthread_mutex_unlock(&s->work);
 	}
 }

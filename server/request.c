@@ -16,6 +16,8 @@
 #include "server/presence.h"
 #include "server/stats.h"
 #include "server/task.h"
+#include "shm/step.h"
+#include "shm/word.h"
 
 enum proto_status
 request_status_of(int r)
@@ -122,9 +124,11 @@ request_attach(struct request *q)
 		REFUSE(q, PROTO_STATUS_ACCESS, "ATTACH must come from the process that said HELLO, with the nonce of its reply");
 	if (r < 0)
 		REFUSE(q, PROTO_STATUS_IO, "slabd cannot watch process %d: %s", who.pid, strerror(-r));
+	who.pidfd = q->conn->pidfd;
 	r = session_new(&session, q->arena, &who, q->why, sizeof q->why);
 	if (r < 0)
 		return request_status_of(r);
+	session->loop = (unsigned)(q->conn->loop - q->conn->loop->slabd->loops);
 	q->conn->session = session;
 	conn_has_session(q->conn);
 	pass_segments(q, session);
@@ -137,9 +141,50 @@ request_attach(struct request *q)
 		.arena_bytes = q->arena->bytes,
 		.words_bytes = q->arena->words_bytes,
 		.may_write = !session->is_readonly,
+		.token = session->token,
 	};
 	log_info("client %u: pid %d, uid %u, gid %u, '%s', arena '%s'%s", session->id, who.pid, who.uid, who.gid, session->label,
 		q->arena->name, session->is_readonly ? ", read-only" : "");
+	return PROTO_STATUS_OK;
+}
+
+/* The session's loop does the rest (conn_take_up()). */
+static enum proto_status
+request_resume(struct request *q)
+{
+	const struct proto_resume_request *in = &q->in->resume;
+	uint32_t client = in->client_id & WORD_OWNER_MASK;
+	struct loop_message message = {
+		.fd = q->conn->fd,
+		.client_id = in->client_id,
+		.request_id = q->id,
+		.pid = q->conn->loop->slabd->options.is_old_kernel ? q->conn->sender.pid : q->conn->peer.pid,
+		.token = in->token,
+	};
+	const struct session *session;
+	enum proto_status status;
+	unsigned loop = 0;
+
+	if (q->conn->session)
+		REFUSE(q, PROTO_STATUS_STATE, "this connection has a session already");
+	if (q->id == 0)
+		REFUSE(q, PROTO_STATUS_BAD_REQUEST, "RESUME wants an answer");
+	status = request_find_arena(q, in->arena, &q->arena);
+	if (status != PROTO_STATUS_OK)
+		return status;
+	message.arena = q->arena;
+	pthread_rwlock_rdlock(&q->arena->sessions_lock);
+	session = client && client <= LAYOUT_MAX_CLIENTS ? q->arena->sessions[client] : NULL;
+	if (session && session->id == in->client_id)
+		loop = session->loop;
+	else
+		session = NULL;
+	pthread_rwlock_unlock(&q->arena->sessions_lock);
+	if (!session)
+		REFUSE(q, PROTO_STATUS_STALE, "slabd has no session of client %u in arena '%s'", in->client_id, q->arena->name);
+	if (!slabd_resume(q->conn->loop->slabd, loop, &message))
+		REFUSE(q, PROTO_STATUS_BUSY, "slabd's loop is behind");
+	q->is_moved = true;
 	return PROTO_STATUS_OK;
 }
 
@@ -495,6 +540,7 @@ request_answer(struct request *q, enum proto_op op, uint32_t id, enum proto_stat
 	unsigned char buf[4096];
 	int length;
 
+	STEP(REQUEST_DONE);
 	if (status == PROTO_STATUS_OK)
 		length = proto_pack_reply(buf, sizeof buf, op, id, &q->out);
 	else
@@ -518,6 +564,7 @@ request_handle(struct conn *conn, const void *packet, size_t n)
 
 	r = proto_unpack_request(packet, n, &op, &id, &in, q.why, sizeof q.why);
 	request_init(&q, conn, &in);
+	q.id = id;
 	q.is_waited = id != 0;
 	if (r == 0 && task_is_one(op)) {
 		if (id == 0 || task_new(conn, op, id, &in) == 0)
@@ -526,6 +573,8 @@ request_handle(struct conn *conn, const void *packet, size_t n)
 		return request_answer(&q, op, id, PROTO_STATUS_NO_MEMORY);
 	}
 	status = r == 0 ? request_dispatch(&q, op) : r == PROTO_E_UNKNOWN_OP ? PROTO_STATUS_UNKNOWN_OP : PROTO_STATUS_BAD_REQUEST;
+	if (q.is_moved)
+		return REQUEST_E_MOVED;
 	if (id != 0)
 		answered = request_answer(&q, op, id, status);
 	if (q.own_fd >= 0)

@@ -10,6 +10,7 @@
 #ifndef SLAB_SERVER_REQUEST_H
 #define SLAB_SERVER_REQUEST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -22,13 +23,15 @@ struct conn;
 
 struct request {
 	struct conn *conn;
-	struct arena *arena; /* set before request_<op> is called, but for HELLO, ATTACH, BYE and ARENAS (request_access.c) */
+	struct arena *arena; /* set before request_<op> is called, but for HELLO, ATTACH, RESUME, BYE and ARENAS (request_access.c) */
 	bool is_waited; /* the peer wants a reply */
 	bool is_heavy;  /* it turned out so: REQUEST_E_HEAVY */
 	const union proto_request *in;
 	union proto_reply out;
 	int fds[PROTO_MAX_FDS];
 	unsigned n_fds;
+	uint32_t id;
+	bool is_moved;
 	int own_fd; /* one of them that is closed once it has been sent; -1: none */
 	uint64_t asked_ns; /* of a task: when it came; and what it keeps from one portion to the next, with the call that frees it (task.h) */
 	void *walk;
@@ -45,10 +48,13 @@ struct request {
 /* No status: the task has more to do, and request_<op> is called again. */
 #define REQUEST_GO_ON ((enum proto_status)0x10000)
 
-/* It took long (a quota was counted): others' packets come before this connection's next. */
-enum { REQUEST_E_HEAVY = 1 };
+/* It took long (a quota was counted): others' packets come before this connection's next.  The connection's socket was given to another, which answers. */
+enum { REQUEST_E_HEAVY = 1, REQUEST_E_MOVED };
 
-/* Handles a packet and answers it, or makes a task of it.  0; REQUEST_E_HEAVY; -EBADMSG: it is none of the protocol's, the connection must go (it was answered if it had an id). */
+/*
+ * Handles a packet and answers it, or makes a task of it.  0; REQUEST_E_HEAVY; REQUEST_E_MOVED; -EBADMSG: it is none of the protocol's, the connection must
+ * go (it was answered if it had an id).
+ */
 int request_handle(struct conn *conn, const void *packet, size_t n);
 
 /* A task's parts of that: dispatch until it is not REQUEST_GO_ON, then the answer. */

@@ -90,8 +90,9 @@ enum {
 	LAYOUT_HOLDER_SLABD = 0,    /* not lent out, or being filled or emptied */
 	LAYOUT_HOLDER_BARN = 1,     /* in the process barn: any thread of the client, or slabd, may take it by compare-and-swap */
 	LAYOUT_HOLDER_RETURNED = 2, /* given back by the client: slabd takes it when it likes */
-	LAYOUT_HOLDER_APP = 3,      /* a prefilled sheaf in the application's hands, or one borrowed from the barn for one object */
+	LAYOUT_HOLDER_APP = 3,      /* a prefilled sheaf in the application's hands */
 	LAYOUT_HOLDER_RECALLED = 4, /* taken from its thread, which may still point to it: nobody uses it before the thread has made it RETURNED */
+	LAYOUT_HOLDER_BORROWED = 5, /* from the barn for one object, or on its way to the application or back */
 	LAYOUT_HOLDER_THREAD = 16,  /* plus the thread's number: its main, its spare, one in its rack, its foreign sheaf, or the record of that */
 };
 

@@ -37,6 +37,7 @@ CU_pSuite it_pipe_suite(void);
 CU_pSuite it_ephemeral_suite(void);
 CU_pSuite it_recall_suite(void);
 CU_pSuite it_debug_suite(void);
+CU_pSuite it_adopt_suite(void);
 CU_pSuite it_silent_suite(void);
 
 static const struct {
@@ -72,6 +73,7 @@ static const struct {
 	{"ephemeral", it_ephemeral_suite},
 	{"recall", it_recall_suite},
 	{"debug", it_debug_suite},
+	{"adopt", it_adopt_suite},
 	{"silent", it_silent_suite},
 };
 

@@ -260,6 +260,58 @@ it_socket_with_the_sessions_number(void)
 	CHECK(EVENTUALLY(harness_audit(h).n_lost == 0));
 }
 
+/* What is owed when slabd dies is nothing lost for the next one, who gets it. */
+static void
+it_owed_over_a_restart(void)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		CLEANUP(harness_free) struct harness *h = harness_keeper(NULL, "--page-kind=4k");
+		struct slabc *c = open_impatient(h);
+		struct slabc_cache *k = open_narrow(c, 0, capacities[i]);
+		pid_t pid = (pid_t)harness_status(h).pid;
+		void *p[N_OBJECTS];
+		int64_t start;
+
+		for (int j = 0; j < N_OBJECTS; j++)
+			REQUIRE(EVENTUALLY((p[j] = slabc_alloc(k)) != NULL));
+		/* The keeper, too: nobody starts the next. */
+		REQUIRE(kill(h->slabd, SIGSTOP) == 0 && kill(pid, SIGKILL) == 0);
+		start = harness_now_ns();
+		errno = 0;
+		for (int j = 0; j < N_OBJECTS; j++)
+			slabc_free(k, p[j]);
+		CHECK(errno == 0);
+		CHECK(harness_now_ns() - start < (int64_t)TIMEOUT_MS * 1000000 * N_OBJECTS / 4);
+		REQUIRE(kill(h->slabd, SIGCONT) == 0);
+		harness_wait_kept(h, pid);
+		CHECK(harness_audit(h).n_held > 0 && harness_audit(h).n_lost == 0 && harness_audit(h).n_doubled == 0);
+		CHECK(EVENTUALLY(is_all_given_back(h, k)));
+		CHECK(harness_audit(h).n_lost == 0 && harness_audit(h).n_doubled == 0);
+		slabc_close(c);
+	}
+}
+
+/* A session that the next slabd has, and whose client has not come back yet, does not go for silent newcomers of its user. */
+static void
+it_adopted_session_is_not_silent(void)
+{
+	enum { N_SILENT = 300 };
+	CLEANUP(harness_free) struct harness *h = harness_keeper(NULL, "--page-kind=4k");
+	struct slabc *c = open_impatient(h);
+	struct slabc_cache *k = open_narrow(c, 0, 4);
+	int silent[N_SILENT];
+
+	harness_kill_kept(h);
+	for (int i = 0; i < N_SILENT; i++)
+		silent[i] = raw_connect(h->socket);
+	CHECK(harness_status(h).n_sessions == 1);
+	CHECK(EVENTUALLY(slabc_alloc(k) != NULL));
+	for (int i = 0; i < N_SILENT; i++)
+		if (silent[i] >= 0)
+			close(silent[i]);
+	slabc_close(c);
+}
+
 CU_pSuite
 it_silent_suite(void)
 {
@@ -271,5 +323,7 @@ it_silent_suite(void)
 	CU_ADD_TEST(suite, it_owed_by_the_dead);
 	CU_ADD_TEST(suite, it_free_by_reference_without_slabd);
 	CU_ADD_TEST(suite, it_socket_with_the_sessions_number);
+	CU_ADD_TEST(suite, it_owed_over_a_restart);
+	CU_ADD_TEST(suite, it_adopted_session_is_not_silent);
 	return suite;
 }
