@@ -130,11 +130,10 @@ static const char *
 other_cache(const struct slabc_cache *k, const void *p)
 {
 	uint64_t off = (uint64_t)((const char *)p - k->c->base);
-	uint8_t incarnation;
 	uint32_t cache, *word;
 
 	if (off >= k->c->span || off % (1u << LAYOUT_PLACE_SHIFT) ||
-		!ref_find_word(k->c, (uint32_t)(off >> LAYOUT_PLACE_SHIFT), &cache, &word, &incarnation) || cache == k->v.cache)
+		!ref_find_word(k->c, (uint32_t)(off >> LAYOUT_PLACE_SHIFT), &cache, &word) || cache == k->v.cache)
 		return NULL;
 	return k->c->caches[cache].name;
 }

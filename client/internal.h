@@ -491,7 +491,7 @@ void owed_forget(struct slabc_cache *k);
 
 /* ref.c */
 /* The word of the object that starts at place, and whose page's life it is; false: none starts there. */
-bool ref_find_word(const struct slabc *c, uint32_t place, uint32_t *cachep, uint32_t **wordp, uint8_t *incarnationp);
+bool ref_find_word(const struct slabc *c, uint32_t place, uint32_t *cachep, uint32_t **wordp);
 
 enum fault {
 	FAULT_NONE,
