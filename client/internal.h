@@ -366,8 +366,8 @@ uint32_t barn_get_some(
 	struct slabc_cache *k, uint64_t *head, uint32_t holder, uint32_t want, uint16_t *slots, struct sheaf **sheaves, bool *is_freshp);
 /* Hands on a sheaf that `holder` holds and that is no longer used. false: slabd has it. */
 bool barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
-/* The same of n sheaves, which all have objects or all have none. */
-void barn_put_some(struct slabc_cache *k, uint32_t n, const uint16_t *slots, struct sheaf *const *sheaves, uint32_t holder);
+/* The same of n sheaves, which all have objects or all have none; not wanted: to slabd, whatever the barn has room for. */
+void barn_put_some(struct slabc_cache *k, uint32_t n, const uint16_t *slots, struct sheaf *const *sheaves, uint32_t holder, bool is_wanted);
 /* As barn_put(), to slabd whatever the barn has room for. */
 bool barn_return(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
 /* Puts a taken sheaf into the state in which it may be used. */
@@ -442,12 +442,16 @@ bool rack_change_for_alloc(struct slabc_cache *k, struct thread_block *tb);
 bool rack_change_for_free(struct slabc_cache *k, struct thread_block *tb);
 /* Puts down a sheaf of the thread's that it no longer uses. */
 void rack_put(struct slabc_cache *k, struct thread_block *tb, uint32_t slot, struct sheaf *s);
+/* The same for one with objects, which the process hardly wants: some of the rack's go to slabd. */
+void rack_put_back(struct slabc_cache *k, struct thread_block *tb, uint32_t slot, struct sheaf *s);
 /* All of them go to the barn, or are forgotten. */
 void rack_drop(struct slabc_cache *k, struct thread_block *tb, bool is_forgotten);
 
 /* foreign.c */
 /* Makes the thread's foreign sheaf have room.  false: none is to be had now, claim at once. Only from inside. */
 bool foreign_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep);
+/* The same for one that is full, where nothing is out of the ordinary: with an empty sheaf that the process has. */
+bool foreign_change_now(struct slabc_cache *k, struct thread_block *tb);
 /* Makes the claims; the sheaf goes on to the barn, its record stays with the thread.  Only from inside. */
 void foreign_flush(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *t);
 /* As that, if it is old: no claim is made so late that a generation could have come round (I1b).  For the slow paths; slabd sees to other threads. */

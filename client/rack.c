@@ -186,13 +186,13 @@ rack_change_for_free(struct slabc_cache *k, struct thread_block *tb)
 
 /* Half goes to the barn, or to slabd: the newer one, so that the barn, which is a stack too, gives it back first. */
 static void
-give_half(struct slabc_cache *k, const struct thread_block *tb, struct rack *r)
+give_half(struct slabc_cache *k, const struct thread_block *tb, struct rack *r, bool is_wanted)
 {
 	uint32_t n = r->n / 2 + 1 < CLIENT_RACK_BATCH ? r->n / 2 + 1 : CLIENT_RACK_BATCH;
 
 	r->n -= n;
 	STEP(RACK_GIVEN);
-	barn_put_some(k, n, r->slot + r->n, r->sheaf + r->n, thread_holder(tb));
+	barn_put_some(k, n, r->slot + r->n, r->sheaf + r->n, thread_holder(tb), is_wanted);
 }
 
 void
@@ -206,7 +206,7 @@ rack_put(struct slabc_cache *k, struct thread_block *tb, uint32_t slot, struct s
 	cache_learn(k);
 	limit = limit_of(k, kind);
 	if (r->n > 0 && r->n >= limit)
-		give_half(k, tb, r);
+		give_half(k, tb, r, true);
 	if (n < 0 || limit == 0 || k->c->slots[slot].capacity != atomic_read(&k->capacity) ||
 		barn_count(atomic_read(kind == RACK_FULL ? &k->shown->full : &k->shown->empty)) == 0) {
 		barn_put(k, slot, s, thread_holder(tb));
@@ -216,6 +216,22 @@ rack_put(struct slabc_cache *k, struct thread_block *tb, uint32_t slot, struct s
 	r->sheaf[r->n] = s;
 	r->slot[r->n++] = (uint16_t)slot;
 	STEP(RACK_PUT);
+}
+
+void
+rack_put_back(struct slabc_cache *k, struct thread_block *tb, uint32_t slot, struct sheaf *s)
+{
+	struct rack *r = &tb->rack[k->v.index][RACK_FULL];
+
+	if (r->n >= CLIENT_RACK_BATCH)
+		give_half(k, tb, r, false);
+	if (limit_of(k, RACK_FULL) < CLIENT_RACK_BATCH || sheaf_look(s) <= 0) {
+		barn_return(k, slot, s, thread_holder(tb));
+		return;
+	}
+	r->n_fresh = r->n < r->n_fresh ? r->n : r->n_fresh;
+	r->sheaf[r->n] = s;
+	r->slot[r->n++] = (uint16_t)slot;
 }
 
 void
