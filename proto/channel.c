@@ -24,7 +24,7 @@ union control {
 int
 channel_send(int fd, const void *buf, size_t n, const int *fds, unsigned n_fds, int flags)
 {
-	union control control = {{0}};
+	union control control;
 	union {
 		const void *in;
 		void *out; /* sendmsg() reads only, but its struct is also recvmsg()'s */
@@ -37,6 +37,8 @@ channel_send(int fd, const void *buf, size_t n, const int *fds, unsigned n_fds, 
 	if (n_fds > 0) {
 		struct cmsghdr *cmsg = &control.align;
 
+		/* Only now: few packets have descriptors, and for the others its lines are none of the cache's. */
+		memset(&control, 0, sizeof(control));
 		cmsg->cmsg_level = SOL_SOCKET;
 		cmsg->cmsg_type = SCM_RIGHTS;
 		cmsg->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
@@ -75,8 +77,9 @@ take_fds(struct msghdr *msg, int *fds, unsigned room)
 	return n;
 }
 
-ssize_t
-channel_recv(int fd, void *buf, size_t size, int *fds, unsigned *n_fdsp, int flags)
+/* is_once: a signal ends it. */
+static ssize_t
+receive(int fd, void *buf, size_t size, int *fds, unsigned *n_fdsp, int flags, bool is_once)
 {
 	union control control;
 	struct iovec iov = {.iov_base = buf, .iov_len = size};
@@ -92,7 +95,7 @@ channel_recv(int fd, void *buf, size_t size, int *fds, unsigned *n_fdsp, int fla
 			msg.msg_controllen = CMSG_LEN(room * sizeof(int)); /* no padding: that would be room for one more */
 		}
 		n = recvmsg(fd, &msg, flags | MSG_CMSG_CLOEXEC);
-	} while (n < 0 && errno == EINTR);
+	} while (n < 0 && errno == EINTR && !is_once);
 	if (n < 0)
 		return -errno;
 
@@ -112,6 +115,18 @@ channel_recv(int fd, void *buf, size_t size, int *fds, unsigned *n_fdsp, int fla
 	if ((msg.msg_flags & MSG_TRUNC) == 0 && n_fds < room)
 		return -EMFILE;
 	return -EMSGSIZE;
+}
+
+ssize_t
+channel_recv(int fd, void *buf, size_t size, int *fds, unsigned *n_fdsp, int flags)
+{
+	return receive(fd, buf, size, fds, n_fdsp, flags, false);
+}
+
+ssize_t
+channel_wait(int fd, void *buf, size_t size, int *fds, unsigned *n_fdsp)
+{
+	return receive(fd, buf, size, fds, n_fdsp, 0, true);
 }
 
 ssize_t
