@@ -143,12 +143,21 @@ node_adopt_slab(struct arena *arena, struct node *node, uint32_t number)
 	node->n_free += slab->n_free;
 }
 
+/* What a hold costs is the slabs that it touches: their lines, and the objects' bits, are cold. */
+static void
+touch(struct node *node, uint32_t number)
+{
+	node->n_slabs_touched += number != node->touched;
+	node->touched = number;
+}
+
 uint32_t
 node_take_slab(struct arena *arena, struct node *node, uint32_t *places, uint32_t want)
 {
 	uint32_t number = node->first_partial, n = 0;
 	struct slab *slab = &arena->slabs[number];
 
+	touch(node, number);
 	for (uint32_t i = 0; i < slab->n_objects && n < want; i += 16) {
 		uint32_t bits = atomic_read(&arena->bits[(slab->first_word + i) / 16]);
 		uint32_t free = ~(bits | bits >> 1) & 0x55555555u;
@@ -206,6 +215,7 @@ node_put_free(struct arena *arena, struct node *node, uint32_t number, uint32_t 
 	uint64_t n_partial = node->n_partial; /* the slab itself included, if it was on the list: the kernel's count */
 	bool is_run = slab->order == SLAB_RUN;
 
+	touch(node, number);
 	slab_set(arena, word, SLAB_FREE);
 	if (slab->n_free++ == 0 && !is_run)
 		list_add(arena, node, number, 0);

@@ -59,6 +59,8 @@ struct node {
 	uint64_t n_barn;
 	/* For show. */
 	uint64_t n_carved;
+	uint64_t n_slabs_touched; /* that objects were taken from or given back to; twice where another came between */
+	uint32_t touched;         /* the last of them */
 	uint64_t n_discarded;
 	uint64_t n_order_fallback;
 	uint64_t n_sheaves_granted; /* atomic: a grant from a stash counts here too */
