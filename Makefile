@@ -299,8 +299,8 @@ bench-peers: all $(B)/tests/bench/bench $(BENCH_PEERS)
 bench-trade: all $(B)/tests/bench/bench
 	$(BENCH_ENV) tests/bench/trade.sh
 
-$(B)/tests/bench/control/control: $(B)/tests/bench/control/control.o $(B)/libslabclient.so
-	$(CC) $(LD_ALL) -o $@ $< -L$(B) -lslabclient -Wl,-rpath,'$$ORIGIN/../../..'
+$(B)/tests/bench/control/control: $(B)/tests/bench/control/control.o $(PROTO_OBJ) $(B)/libslabclient.so
+	$(CC) $(LD_ALL) -o $@ $< $(PROTO_OBJ) -L$(B) -lslabclient $(CLIENT_LIBS) -Wl,-rpath,'$$ORIGIN/../../..'
 
 bench-control: all $(B)/tests/bench/control/control
 	$(BENCH_ENV) CONTROL=$(B)/tests/bench/control/control tests/bench/control.sh
