@@ -48,7 +48,7 @@
 /* A wait for a reply lies in recvmsg() for so long, unless the deadline is nearer than twice that: the clock of SO_RCVTIMEO is a coarse one. */
 #define BLOCK_NS INT64_C(200000000)
 
-#define PACKET_BYTES 2048 /* no reply that a library asks for is larger */
+#define PACKET_BYTES 1024 /* no reply that a library asks for is larger */
 
 int64_t
 session_now_ns(void)
