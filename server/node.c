@@ -28,6 +28,18 @@ node_init(struct node *node, struct cache *cache, unsigned index)
 	node->last_full = &node->first_full;
 }
 
+static void
+drop_spares(struct node *node)
+{
+	struct node_sheaf *sheaf;
+
+	while ((sheaf = node->first_spare)) {
+		node->first_spare = sheaf->next;
+		free(sheaf);
+	}
+	node->n_spares = 0;
+}
+
 void
 node_deinit(struct node *node)
 {
@@ -35,6 +47,7 @@ node_deinit(struct node *node)
 
 	while ((sheaf = node_barn_get(node)))
 		free(sheaf);
+	drop_spares(node);
 	pthread_mutex_destroy(&node->lock.mutex);
 }
 
@@ -236,6 +249,41 @@ node_discard(struct arena *arena, struct node_discard *discard)
 }
 
 struct node_sheaf *
+node_sheaf_new(struct node *node)
+{
+	uint32_t capacity = node->cache->capacity;
+	struct node_sheaf *sheaf;
+
+	/* From before the capacity was tuned they are of no use. */
+	if (node->first_spare && node->first_spare->capacity != capacity)
+		drop_spares(node);
+	sheaf = node->first_spare;
+	if (sheaf) {
+		node->first_spare = sheaf->next;
+		node->n_spares--;
+	} else {
+		sheaf = malloc(sizeof *sheaf + capacity * sizeof sheaf->at[0]);
+	}
+	if (sheaf) {
+		sheaf->size = 0;
+		sheaf->capacity = capacity;
+	}
+	return sheaf;
+}
+
+void
+node_sheaf_free(struct node *node, struct node_sheaf *sheaf)
+{
+	if (node->n_spares >= NODE_MAX_SPARES || (node->first_spare && node->first_spare->capacity != sheaf->capacity)) {
+		free(sheaf);
+		return;
+	}
+	sheaf->next = node->first_spare;
+	node->first_spare = sheaf;
+	node->n_spares++;
+}
+
+struct node_sheaf *
 node_barn_get(struct node *node)
 {
 	struct node_sheaf *sheaf = node->first_full;
@@ -283,6 +331,7 @@ node_trim_to(struct arena *arena, struct node *node, uint32_t max_full, uint32_t
 		}
 		free(sheaf);
 	}
+	drop_spares(node);
 	for (uint32_t number = node->first_partial; number && node->n_partial > min_partial; number = next) {
 		next = arena->slabs[number].next;
 		if (arena->slabs[number].n_free == arena->slabs[number].n_objects)

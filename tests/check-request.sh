@@ -79,11 +79,11 @@ for n in 500 1000; do
 	run single $n valgrind --tool=callgrind --callgrind-out-file="$tmp/client.$n"
 	stop
 done
-check "instructions of the client" "$(instructions "$tmp/client.500")" "$(instructions "$tmp/client.1000")" 1000 2150 "$SLACK"
-check "instructions of slabd" "$(instructions "$tmp/slabd.500")" "$(instructions "$tmp/slabd.1000")" 1000 2800 "$SLACK"
+check "instructions of the client" "$(instructions "$tmp/client.500")" "$(instructions "$tmp/client.1000")" 1000 2170 "$SLACK"
+check "instructions of slabd" "$(instructions "$tmp/slabd.500")" "$(instructions "$tmp/slabd.1000")" 1000 2810 "$SLACK"
 for n in 20 220; do
 	start valgrind --tool=callgrind --callgrind-out-file="$tmp/slabd.$n"
 	run many $n
 	stop
 done
-check "instructions of slabd, an object granted and taken back" "$(instructions "$tmp/slabd.20")" "$(instructions "$tmp/slabd.220")" 179200 160 "$SLACK"
+check "instructions of slabd, an object granted and taken back" "$(instructions "$tmp/slabd.20")" "$(instructions "$tmp/slabd.220")" 179200 145 "$SLACK"
