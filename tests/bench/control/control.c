@@ -183,7 +183,7 @@ run_client(struct client *client, unsigned number, uint64_t *samples)
 	uint64_t step = options.pace > 0 ? (uint64_t)(1e9 * n_messages * options.n_clients / options.pace) : 0;
 	uint64_t due = now_ns() + step * number / options.n_clients;
 
-	if (!is_bare())
+	if (!is_bare() && strcmp(options.measure, "parse") != 0)
 		client_open(client);
 	for (unsigned i = 0; i < options.n_rounds; i++) {
 		struct timespec at = {.tv_sec = (time_t)(due / 1000000000), .tv_nsec = (long)(due % 1000000000)};
