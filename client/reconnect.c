@@ -60,6 +60,7 @@ connect_again(struct slabc *c)
 		close(fd);
 		return -EAGAIN;
 	}
+	session_let_block(fd);
 	replace_fd(c, fd);
 	return 0;
 }

@@ -238,7 +238,7 @@ on_readable(evutil_socket_t fd, short what, void *ctx)
 		if (n == -EAGAIN)
 			return;
 		r = n > 0 ? request_handle(conn, packet, (size_t)n) : 0;
-		if (n > 0 && r == REQUEST_E_HEAVY)
+		if (n > 0 && (r == REQUEST_E_HEAVY || r == REQUEST_E_ANSWERED))
 			return;
 		if (n > 0 && r == REQUEST_E_MOVED) {
 			/* Its socket is another loop's. */

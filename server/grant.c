@@ -98,12 +98,7 @@ take_find(struct take *t, uint32_t place, struct slab_object *o)
 static struct node_sheaf *
 take_new_barn(const struct take *t)
 {
-	uint32_t capacity = t->cache->capacity;
-	struct node_sheaf *barn = t->node->n_full < t->cache->barn_full ? malloc(sizeof *barn + capacity * sizeof barn->at[0]) : NULL;
-
-	if (barn)
-		*barn = (struct node_sheaf){.capacity = capacity};
-	return barn;
+	return t->node->n_full < t->cache->barn_full ? node_sheaf_new(t->node) : NULL;
 }
 
 /* The sheaf wins over its own client's name, and over nobody else's. */
@@ -489,7 +484,8 @@ open_barn_sheaf(struct lending *l, struct node *node, uint32_t *places, uint32_t
 			node_put_free(arena, node, o.slab, o.word, discard);
 		}
 	}
-	free(barn);
+	if (barn)
+		node_sheaf_free(node, barn);
 	return n;
 }
 

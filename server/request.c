@@ -525,13 +525,25 @@ request_dispatch(struct request *q, enum proto_op op)
 	REFUSE(q, PROTO_STATUS_UNKNOWN_OP, "unknown op %d", op);
 }
 
-void
-request_init(struct request *q, struct conn *conn, const union proto_request *in)
+static size_t
+reply_bytes(enum proto_op op)
 {
+	switch (op) {
+#define OP(number, NAME, name, in, out)                                                                                                    \
+	case PROTO_OP_##NAME:                                                                                                              \
+		return sizeof(struct proto_##name##_reply);
+#include "proto/ops.def"
+	}
+	return 0;
+}
+
+void
+request_init(struct request *q, struct conn *conn)
+{
+	memset(q, 0, offsetof(struct request, out));
+	*q->why = '\0';
 	q->conn = conn;
-	q->in = in;
 	q->own_fd = -1;
-	q->asked_ns = clock_now_ns();
 }
 
 int
@@ -555,15 +567,16 @@ request_answer(struct request *q, enum proto_op op, uint32_t id, enum proto_stat
 int
 request_handle(struct conn *conn, const void *packet, size_t n)
 {
-	struct request q = {.conn = conn};
+	struct request q;
 	enum proto_status status;
 	union proto_request in;
 	enum proto_op op = 0;
 	uint32_t id = 0;
 	int r, answered = 0;
 
+	request_init(&q, conn);
 	r = proto_unpack_request(packet, n, &op, &id, &in, q.why, sizeof q.why);
-	request_init(&q, conn, &in);
+	q.in = &in;
 	q.id = id;
 	q.is_waited = id != 0;
 	if (r == 0 && task_is_one(op)) {
@@ -572,6 +585,7 @@ request_handle(struct conn *conn, const void *packet, size_t n)
 		snprintf(q.why, sizeof q.why, "slabd has no memory for %s", proto_op_name(op));
 		return request_answer(&q, op, id, PROTO_STATUS_NO_MEMORY);
 	}
+	memset(&q.out, 0, reply_bytes(op));
 	status = r == 0 ? request_dispatch(&q, op) : r == PROTO_E_UNKNOWN_OP ? PROTO_STATUS_UNKNOWN_OP : PROTO_STATUS_BAD_REQUEST;
 	if (q.is_moved)
 		return REQUEST_E_MOVED;
@@ -579,5 +593,7 @@ request_handle(struct conn *conn, const void *packet, size_t n)
 		answered = request_answer(&q, op, id, status);
 	if (q.own_fd >= 0)
 		close(q.own_fd);
-	return r < 0 ? r : answered < 0 ? answered : q.is_heavy ? REQUEST_E_HEAVY : answered;
+	if (r < 0 || answered < 0)
+		return r < 0 ? r : answered;
+	return q.is_heavy ? REQUEST_E_HEAVY : id != 0 ? REQUEST_E_ANSWERED : 0;
 }

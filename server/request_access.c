@@ -75,7 +75,7 @@ static const char *
 arena_field(const struct request *q, enum proto_op op)
 {
 	for (const struct proto_field *f = proto_fields(op, PROTO_REQUEST); f->name; f++)
-		if (strcmp(f->name, "arena") == 0)
+		if (f->type == PROTO_STR && strcmp(f->name, "arena") == 0)
 			return (const char *)q->in + f->off;
 	return NULL;
 }

@@ -135,6 +135,7 @@ add_node(struct node *node, struct proto_caches_reply *reply)
 	reply->n_sheaves_granted += atomic_read(&node->n_sheaves_granted);
 	reply->n_sheaves_taken += node->n_sheaves_taken;
 	reply->n_carved += node->n_carved;
+	reply->n_slabs_touched += node->n_slabs_touched;
 	reply->n_discarded += node->n_discarded;
 	reply->n_order_fallback += node->n_order_fallback;
 	node_unlock(node);

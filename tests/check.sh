@@ -4,7 +4,7 @@
 # usage: BUILD=build/release tests/check.sh
 cd "$(dirname "$0")/.." || exit 1
 build=${BUILD:-build/release}
-parts=${PARTS:-includes orders symbols layout unit fastpath instructions inline mutants it it-inline storm install manuals examples systemd demo}
+parts=${PARTS:-includes orders symbols layout unit fastpath instructions request inline mutants it it-inline storm install manuals examples systemd demo}
 logs=$build/check
 demo_s=30
 mkdir -p "$logs"
@@ -36,7 +36,7 @@ run() {
 	layout) tests/check-layout.sh "$build" ;;
 	symbols) tests/check-symbols.sh "$build/libslabclient.so" ;;
 	unit) "$build/tests/unit" ;;
-	fastpath | instructions | inline) tests/check-$1.sh "$build" ;;
+	fastpath | instructions | request | inline) tests/check-$1.sh "$build" ;;
 	mutants) tests/check-mutants.sh build/steps/tests/test_mutants ;;
 	# Its stories as they are, built like the rest: a sanitizer's look at them.
 	unmutated) "$build-steps/tests/test_mutants" ;;
