@@ -61,6 +61,7 @@ SERVER_SRC = \
 	server/reaper.c \
 	server/recall.c \
 	server/ref.c \
+	server/repair.c \
 	server/request.c \
 	server/request_access.c \
 	server/request_admin.c \

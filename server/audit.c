@@ -36,6 +36,8 @@ struct run {
 	uint64_t n_words;
 	uint64_t last_look_ns; /* at the suspects' words */
 	bool is_broken;        /* two looks lay too far apart: nothing that turns on generations can be said in this round */
+	audit_lost_fn *lost;
+	void *ctx;
 };
 
 enum { SEEN_COUNT = 0x03, SEEN_STASH = 0x40, SEEN_STRANGE = 0x80 };
@@ -259,6 +261,8 @@ judge(struct run *run, const struct suspect *s)
 		audit->n_lost++;
 		if (!audit->first_lost)
 			audit->first_lost = place_of(run, s);
+		if (run->lost)
+			run->lost(run->ctx, run->cache, s->slab, s->word, s->seen_word);
 		return true;
 	}
 	if (is_unowned)
@@ -286,10 +290,29 @@ one_round(struct run *run)
 	run->audit->n_rounds++;
 }
 
-static int
-audit_cache(struct arena *arena, struct cache *cache, struct audit *audit)
+/* What the first round leaves, in portions whose words can be looked at again and again: a client may have lost any number. */
+static void
+judge_rest(struct run *run)
 {
-	struct run run = {.arena = arena, .cache = cache, .audit = audit};
+	struct suspect *all = run->suspects;
+	uint32_t n_all = run->n_suspects, n;
+
+	for (uint32_t at = 0; at < n_all; at += n) {
+		n = n_all - at < MAX_WATCHED ? n_all - at : MAX_WATCHED;
+		run->suspects = all + at;
+		run->n_suspects = n;
+		for (int i = 1; run->n_suspects && i < MAX_ROUNDS; i++)
+			one_round(run);
+		run->audit->n_undecided += run->n_suspects;
+	}
+	run->suspects = all;
+}
+
+int
+audit_cache(struct cache *cache, struct audit *audit, audit_lost_fn *lost, void *ctx)
+{
+	struct arena *arena = cache->arena;
+	struct run run = {.arena = arena, .cache = cache, .audit = audit, .lost = lost, .ctx = ctx};
 	struct words_counters words;
 	int r;
 
@@ -302,10 +325,11 @@ audit_cache(struct arena *arena, struct cache *cache, struct audit *audit)
 		return -ENOMEM;
 	lock_all(cache);
 	r = list_objects(&run);
-	for (int i = 0; r == 0 && run.n_suspects && i < MAX_ROUNDS; i++)
+	if (r == 0 && run.n_suspects)
 		one_round(&run);
+	if (r == 0)
+		judge_rest(&run);
 	unlock_all(cache);
-	audit->n_undecided += run.n_suspects;
 	free(run.seen);
 	free(run.suspects);
 	return r;
@@ -323,7 +347,7 @@ audit_run(struct arena *arena, uint32_t id, struct audit *audit)
 	if (id && !cache)
 		r = -ENOENT;
 	for (; cache && r == 0; cache = id ? NULL : arena_cache_after(arena, cache->id))
-		r = audit_cache(arena, cache, audit);
+		r = audit_cache(cache, audit, NULL, NULL);
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	return r;
 }

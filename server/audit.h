@@ -15,6 +15,8 @@
 
 #include "server/arena.h"
 
+struct cache;
+
 struct audit {
 	uint64_t n_objects; /* = n_free + n_barn + n_out */
 	uint64_t n_out;
@@ -31,7 +33,14 @@ struct audit {
 	uint64_t longest_window_ns; /* between both looks, where that decided */
 	uint64_t first_lost;        /* place + 1 */
 	uint64_t first_doubled;
+	uint64_t n_repaired; /* of n_lost, taken back (repair.h) */
 };
+
+/* Told of an object as it is found lost, the cache's locks still held; seen: its word at both looks. */
+typedef void audit_lost_fn(void *ctx, struct cache *cache, uint32_t slab, uint32_t word, uint32_t seen);
+
+/* One cache, added to what *audit says already. lost may be NULL. -ENOMEM. sessions_lock held. */
+int audit_cache(struct cache *cache, struct audit *audit, audit_lost_fn *lost, void *ctx);
 
 /* id 0: all caches of the arena, added up.  -ENOENT, -ENOMEM.  Takes sessions_lock for reading. */
 int audit_run(struct arena *arena, uint32_t id, struct audit *audit);

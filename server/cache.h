@@ -66,6 +66,14 @@ struct cache {
 	uint64_t n_dead_foreign_frees;
 	/* In a cache without owner words: objects lent to sessions that have ended, less those taken back from them; atomic. */
 	int64_t n_dead_drawn;
+	/* Of the sessions that have ended, the one that was lent most that did not come back from it; under the arena's registry_lock. */
+	struct {
+		uint32_t client;
+		pid_t pid;
+		uid_t uid;
+		char label[32];
+		int64_t n;
+	} missing;
 	unsigned n_nodes;
 	struct node nodes[];
 };
@@ -117,6 +125,9 @@ void cache_remove(struct cache *cache);
 
 /* Of n_allocated objects, those that sessions had not given back when they ended: at most, for others may have freed some. 0 where words say more. */
 uint64_t cache_left(struct cache *cache, uint64_t n_allocated);
+
+/* Objects that are OUT. Takes list_locks. */
+uint64_t cache_count_out(struct cache *cache);
 
 /* With the arena. */
 void cache_free(struct cache *cache);

@@ -85,7 +85,7 @@ take_mark(struct take *t, uint32_t place, const struct slab_object *o)
 {
 	struct arena *arena = t->session->arena;
 
-	t->session->n_drawn[t->cache->id]--;
+	session_drew(t->session, t->cache, -1, slab_object_bytes(arena, t->cache, o->slab));
 	t->bytes += slab_object_bytes(arena, t->cache, o->slab);
 	if (t->barn && t->node == t->barn_node) {
 		slab_set(arena, o->word, SLAB_BARN);
@@ -412,7 +412,7 @@ fill_resident(struct lending *l, struct node *node, uint32_t fresh, struct sheaf
 	while (n < want && node->first_full)
 		n += open_barn_sheaf(l, node, places + n, want - n, &discard);
 	write_entries(sheaf, places, n, size);
-	l->session->n_drawn[l->cache->id] += n;
+	session_drew(l->session, l->cache, n, l->cache->object_bytes);
 	l->room -= n;
 	quota_granted(l->session, (uint64_t)n * l->cache->object_bytes);
 	if (n && *size == n)
@@ -553,7 +553,7 @@ carve_run(struct lending *l, uint32_t n_pages, uint32_t slot)
 		node_add_run(arena, node, slab);
 		atomic_write(&sheaf->entry[0], slab_place(arena, l->cache, slab, 0));
 		STEP(GRANT_WRITTEN);
-		l->session->n_drawn[l->cache->id]++;
+		session_drew(l->session, l->cache, 1, (uint64_t)n_pages * LAYOUT_PAGE_BYTES);
 		quota_granted(l->session, (uint64_t)n_pages * LAYOUT_PAGE_BYTES);
 		/* order: SHEAF_SIZE release - the entry is written below it */
 		atomic_write_release(&sheaf->size, 1);

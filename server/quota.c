@@ -3,26 +3,37 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "server/cache.h"
 #include "server/clock.h"
 #include "server/pages.h"
 #include "server/recall.h"
+#include "server/repair.h"
+#include "server/stash.h"
 #include "server/stats.h"
 
 /* Of what others have, for client-min. */
 static const uint64_t max_age_ns = 100000000;
 
-/* In sheaves; without owner words, all that was lent and is not back. The session's work is held. */
-static uint64_t
-bytes_beside_words(const struct session *session)
-{
-	uint64_t bytes = session_idle_bytes(session, true);
+/* What is OUT and seen with nobody, and how much all clients lack of what they were lent: apportioned by that. */
+struct unseen {
+	int64_t here;
+	uint64_t lacking;
+};
 
-	for (const struct cache *k = arena_cache_after(session->arena, 0); k; k = arena_cache_after(session->arena, k->id))
-		if (k->flags & LAYOUT_CACHE_NO_OWNER && session->n_drawn[k->id] > 0)
-			bytes += (uint64_t)session->n_drawn[k->id] * k->object_bytes;
-	return bytes;
+/* One count. */
+struct tally {
+	struct stats_census census;
+	struct unseen words; /* bytes: of caches with owner words, what is lost, or was on its way while it was counted */
+	struct unseen wordless[LAYOUT_MAX_CACHES]; /* objects: what is in use, by cache */
+	uint64_t idle[LAYOUT_MAX_CACHES]; /* of the session at hand */
+};
+
+static bool
+is_wordless(const struct cache *k)
+{
+	return k && k->flags & LAYOUT_CACHE_NO_OWNER;
 }
 
 static bool
@@ -31,39 +42,117 @@ is_counted(const struct session *session)
 	return session->map && !session->is_readonly && atomic_read(&session->state) != SESSION_DYING;
 }
 
+/* Objects of each cache without owner words that lie in the session's sheaves and stashes. */
+static void
+count_idle(const struct session *session, uint64_t idle[LAYOUT_MAX_CACHES])
+{
+	memset(idle, 0, LAYOUT_MAX_CACHES * sizeof *idle);
+	/* order: SLOTS acquire - pairs with session_slot_lend() */
+	for (uint32_t slot = 0; session->map && slot < atomic_read_acquire(&session->n_slots); slot++) {
+		const struct cache *k = arena_cache(session->arena, atomic_read(&session->slots[slot].cache));
+
+		if (is_wordless(k))
+			idle[k->id] += session_slot_entries(session, slot);
+	}
+	for (const struct cache *k = arena_cache_after(session->arena, 0); k; k = arena_cache_after(session->arena, k->id))
+		if (is_wordless(k))
+			idle[k->id] += stash_size(session, k->id);
+}
+
+/* Objects that the session was lent, and that it neither gave back nor has idle; below 0: it frees what others were lent. */
+static int64_t
+objects_lacking(const struct session *session, const struct cache *k, uint64_t idle)
+{
+	return atomic_read(&session->n_drawn[k->id]) - (int64_t)idle;
+}
+
+/* The same in bytes, of all caches with owner words, less what it is named by. */
+static int64_t
+bytes_lacking(const struct session *session, const struct stats_census *census)
+{
+	return atomic_read(&session->bytes_drawn) - (int64_t)(census->bytes[session->client] + session_idle_bytes(session, true));
+}
+
+static void
+add_up(struct unseen *u, int64_t lacking)
+{
+	if (lacking > 0)
+		u->lacking += (uint64_t)lacking;
+}
+
+static uint64_t
+share(const struct unseen *u, int64_t lacking)
+{
+	if (lacking <= 0 || u->here <= 0)
+		return 0;
+	if ((uint64_t)u->here >= u->lacking)
+		return (uint64_t)lacking;
+	return (uint64_t)((double)u->here * (double)lacking / (double)u->lacking);
+}
+
+/* The words are counted already. */
+static void
+count_unseen(struct arena *arena, struct tally *t)
+{
+	t->words = (struct unseen){.here = (int64_t)t->census.bytes[0]};
+	for (struct cache *k = arena_cache_after(arena, 0); k; k = arena_cache_after(arena, k->id))
+		if (is_wordless(k)) {
+			t->wordless[k->id] = (struct unseen){.here = (int64_t)cache_count_out(k)};
+			/* The dead had theirs; nobody who lives is charged for it. */
+			add_up(&t->wordless[k->id], atomic_read(&k->n_dead_drawn));
+		}
+	for (const struct session *s = arena->first_session; s; s = s->next) {
+		t->words.here -= (int64_t)session_idle_bytes(s, true);
+		add_up(&t->words, bytes_lacking(s, &t->census));
+		count_idle(s, t->idle);
+		for (const struct cache *k = arena_cache_after(arena, 0); k; k = arena_cache_after(arena, k->id))
+			if (is_wordless(k)) {
+				t->wordless[k->id].here -= (int64_t)t->idle[k->id];
+				add_up(&t->wordless[k->id], objects_lacking(s, k, t->idle[k->id]));
+			}
+	}
+}
+
 /* What is granted and taken while words are walked counts again: it may have been seen or not. */
 static void
-mark(struct session *session, const struct stats_census *census)
+mark(struct session *session, struct tally *t)
 {
-	(void)census;
+	(void)t;
 	session->quota.granted_before = session->quota.granted;
 	session->quota.taken_before = session->quota.taken;
 	session->quota.is_marked = true;
 }
 
 static void
-settle(struct session *session, const struct stats_census *census)
+settle(struct session *session, struct tally *t)
 {
 	struct session_quota *q = &session->quota;
+	uint64_t idle = session_idle_bytes(session, false), wordless = 0;
 
 	if (!q->is_marked)
 		return;
 	q->is_marked = false;
-	atomic_write(&q->held, census->bytes[session->client]);
-	atomic_write(&q->counted, census->bytes[session->client] + bytes_beside_words(session));
+	count_idle(session, t->idle);
+	for (const struct cache *k = arena_cache_after(session->arena, 0); k; k = arena_cache_after(session->arena, k->id))
+		if (is_wordless(k))
+			wordless += share(&t->wordless[k->id], objects_lacking(session, k, t->idle[k->id])) * k->object_bytes;
+	atomic_write(&q->held, t->census.bytes[session->client]);
+	q->wordless = wordless;
+	q->missing = share(&t->words, bytes_lacking(session, &t->census));
+	atomic_write(&q->counted, q->held + idle + wordless);
 	atomic_write(&q->granted, q->granted - q->granted_before);
 	atomic_write(&q->taken, q->taken - q->taken_before);
 }
 
 static void
-for_each(struct session *mine, const struct stats_census *census, void (*visit)(struct session *session, const struct stats_census *census))
+for_each(struct session *mine, struct tally *t, void (*visit)(struct session *session, struct tally *t))
 {
-	visit(mine, census);
+	visit(mine, t);
 	for (struct session *s = mine->arena->first_session; s; s = s->next) {
 		if (s == mine || pthread_mutex_trylock(&s->work) != 0)
 			continue;
 		if (is_counted(s))
-			visit(s, census);
+			visit(s, t);
 		pthread_mutex_unlock(&s->work);
 	}
 }
@@ -73,25 +162,51 @@ static void
 count(struct session *mine)
 {
 	struct arena *arena = mine->arena;
-	struct stats_census *census = malloc(sizeof *census);
+	struct tally *t = malloc(sizeof *t);
 
-	if (!census)
+	if (!t)
 		return;
 	pthread_mutex_lock(&arena->quota_lock);
-	for_each(mine, census, mark);
-	stats_count(arena, census);
-	for_each(mine, census, settle);
+	for_each(mine, t, mark);
+	stats_count(arena, &t->census);
+	count_unseen(arena, t);
+	for_each(mine, t, settle);
 	atomic_write(&arena->counted_ns, clock_now_ns());
 	pthread_mutex_unlock(&arena->quota_lock);
-	free(census);
+	free(t);
 }
 
 static uint64_t
 room_left(const struct session *session, uint64_t max)
 {
-	uint64_t has = session->quota.counted + session->quota.granted;
+	uint64_t has = session->quota.counted + session->quota.missing + session->quota.granted;
 
 	return has < max ? max - has : 0;
+}
+
+/* What of the session's count nobody was seen to have: lost things go back; and if there are none, it was on its way. */
+static void
+clear_up(struct session *session)
+{
+	if (repair_arena(session->arena) > 0)
+		count(session);
+	else if (atomic_read(&session->arena->n_repaired_last) == 0)
+		session->quota.missing = 0;
+}
+
+static void
+explain(const struct session *session, char *why, size_t why_size)
+{
+	const struct session_quota *q = &session->quota;
+	unsigned long long idle = q->counted - q->held - q->wordless;
+	int n = snprintf(why, why_size, "this client has its %llu bytes of arena '%s' (client-max): %llu in objects, %llu idle",
+		(unsigned long long)session->arena->options.client_max, session->arena->name, (unsigned long long)q->held, idle);
+
+	if (q->wordless && n >= 0 && (size_t)n < why_size)
+		n += snprintf(why + n, why_size - (size_t)n, ", %llu as its share of what is in use of caches without owner words",
+			(unsigned long long)q->wordless);
+	if (q->missing && n >= 0 && (size_t)n < why_size)
+		snprintf(why + n, why_size - (size_t)n, ", %llu as its share of what was lent and is lost", (unsigned long long)q->missing);
 }
 
 uint64_t
@@ -109,11 +224,13 @@ quota_room(struct session *session, uint64_t least, uint64_t want, char *why, si
 		count(session);
 		room = room_left(session, max);
 	}
+	if (room < least && session->quota.missing) {
+		clear_up(session);
+		room = room_left(session, max);
+	}
 	if (room >= least)
 		return room < want ? room : want;
-	snprintf(why, why_size, "this client has its %llu bytes of arena '%s' (client-max): %llu in objects, %llu idle",
-		(unsigned long long)max, arena->name, (unsigned long long)session->quota.held,
-		(unsigned long long)(session->quota.counted - session->quota.held));
+	explain(session, why, why_size);
 	return 0;
 }
 

@@ -15,6 +15,7 @@
 #include "server/cache.h"
 #include "server/grant.h"
 #include "server/log.h"
+#include "server/repair.h"
 #include "shm/barn.h"
 
 enum {
@@ -251,8 +252,13 @@ recall_relieve(struct session *session, struct cache *cache, unsigned *stagep)
 			return true;
 		pass.cache = NULL;
 	}
-	if (*stagep > STAGE_ALL + MAX_AGAIN)
+	if (*stagep > STAGE_ALL + MAX_AGAIN + 1)
 		return false;
+	/* Last, what wrong clients have made away with. */
+	if (*stagep > STAGE_ALL + MAX_AGAIN) {
+		++*stagep;
+		return repair_arena(arena) > 0;
+	}
 	if (*stagep > STAGE_ALL) {
 		nanosleep(&pause, NULL);
 		session_for_each(arena, session, NULL, call_in_all);

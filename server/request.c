@@ -11,6 +11,7 @@
 #include "server/conn.h"
 #include "server/grant.h"
 #include "server/log.h"
+#include "server/repair.h"
 #include "server/stats.h"
 
 enum proto_status
@@ -349,9 +350,13 @@ count_passed(struct arena *arena, uint32_t only, struct proto_audit_reply *reply
 static enum proto_status
 request_audit(struct request *q)
 {
+	enum proto_status status = q->in->audit.repair ? request_need_admin(q) : PROTO_STATUS_OK;
 	struct audit a;
-	int r = audit_run(q->arena, q->in->audit.cache, &a);
+	int r;
 
+	if (status != PROTO_STATUS_OK)
+		return status;
+	r = (q->in->audit.repair ? repair_run : audit_run)(q->arena, q->in->audit.cache, &a);
 	if (r == -ENOENT)
 		REFUSE(q, PROTO_STATUS_NO_CACHE, "there is no cache %u", q->in->audit.cache);
 	if (r < 0)
@@ -372,7 +377,11 @@ request_audit(struct request *q)
 		.first_lost = a.first_lost,
 		.first_doubled = a.first_doubled,
 		.n_in_stashes = a.n_in_stashes,
+		.n_repaired = a.n_repaired,
 	};
+	if (a.n_repaired)
+		log_notice("arena '%s': uid %u had %llu lost objects taken back", q->arena->name, q->conn->peer.uid,
+			(unsigned long long)a.n_repaired);
 	count_passed(q->arena, q->in->audit.cache, &q->out.audit);
 	return PROTO_STATUS_OK;
 }

@@ -9,6 +9,7 @@
 #include "server/cache.h"
 #include "server/log.h"
 #include "server/recall.h"
+#include "server/repair.h"
 #include "shm/atomic.h"
 #include "shm/barn.h"
 #include "shm/word.h"
@@ -204,6 +205,8 @@ retire_cache(struct arena *arena, const char *name, struct session *own, char *w
 		recall_shrink(arena, own, cache);
 		if (own)
 			pthread_mutex_unlock(&own->work);
+		if (!other_opener(cache, own))
+			repair_cache(cache);
 		r = retire_check(cache, own, true, why, why_size);
 	}
 	pthread_rwlock_unlock(&arena->sessions_lock);

@@ -11,6 +11,7 @@
 #include "server/claim.h"
 #include "server/clock.h"
 #include "server/log.h"
+#include "server/repair.h"
 #include "server/stash.h"
 #include "shm/barn.h"
 #include "shm/segment.h"
@@ -249,6 +250,15 @@ keep_counts(struct session *session, struct cache *cache)
 	atomic_add(&cache->n_dead_foreign_frees, c->n_foreign_frees);
 	if (cache->flags & LAYOUT_CACHE_NO_OWNER)
 		atomic_add(&cache->n_dead_drawn, session->n_drawn[cache->id]);
+	pthread_mutex_lock(&session->arena->registry_lock);
+	if (session->n_drawn[cache->id] > cache->missing.n) {
+		cache->missing.client = session->id;
+		cache->missing.pid = session->pid;
+		cache->missing.uid = session->uid;
+		cache->missing.n = session->n_drawn[cache->id];
+		memcpy(cache->missing.label, session->label, sizeof cache->missing.label);
+	}
+	pthread_mutex_unlock(&session->arena->registry_lock);
 }
 
 void
@@ -341,9 +351,11 @@ session_set_open(struct session *session, struct cache *cache, bool is_open)
 		return;
 	session->has_open[cache->id / 8] ^= bit;
 	/* Nobody has it open any more: nothing need be kept ready. */
-	if (atomic_add(&cache->n_openers, is_open ? 1 : (uint64_t)-1) == 1 && !is_open)
-		for (unsigned i = 0; i < cache->n_nodes; i++)
-			node_trim(cache->arena, &cache->nodes[i]);
+	if (atomic_add(&cache->n_openers, is_open ? 1 : (uint64_t)-1) != 1 || is_open)
+		return;
+	repair_cache(cache);
+	for (unsigned i = 0; i < cache->n_nodes; i++)
+		node_trim(cache->arena, &cache->nodes[i]);
 }
 
 static unsigned

@@ -51,6 +51,8 @@ enum { SESSION_SLOT_SIZES = 8 };
 struct session_quota {
 	uint64_t counted; /* atomic, as the next three: others' loops read them */
 	uint64_t held;
+	uint64_t wordless; /* of counted: its share of what is in use without owner words */
+	uint64_t missing;  /* on top of counted: its share of what is in no word and no sheaf */
 	uint64_t granted;
 	uint64_t taken;
 	uint64_t granted_before; /* before the count under way */
@@ -89,8 +91,9 @@ struct session {
 	uint32_t end_off; /* where the next slot goes */
 	uint32_t free_slots[SESSION_SLOT_SIZES]; /* slot + 1 */
 	uint8_t has_open[LAYOUT_MAX_CACHES / 8];
-	/* By cache: objects lent to it or set aside for it, less those taken back from it; below 0: it frees what others allocate. */
+	/* By cache: objects lent to it or set aside for it, less those taken back from it; below 0: it frees what others allocate. Atomic: quotas add them up. */
 	int64_t n_drawn[LAYOUT_MAX_CACHES];
+	int64_t bytes_drawn; /* the same of all caches with owner words; atomic */
 	struct stash *stashes[LAYOUT_MAX_CACHES]; /* by cache; stash_of() */
 	struct session_barn barns[LAYOUT_MAX_CACHES];
 	struct session_quota quota;
@@ -159,7 +162,16 @@ session_has_open(const struct session *session, uint32_t cache)
 	return session->has_open[cache / 8] >> (cache % 8) & 1;
 }
 
-/* The last to close a cache leaves no sheaf in its node barns and no empty slab behind. Takes list_locks. */
+/* So many objects of the cache, each of so many bytes, were lent or set aside, or (n below 0) taken back. work held. */
+static inline void
+session_drew(struct session *session, const struct cache *cache, int64_t n, uint64_t bytes)
+{
+	atomic_write(&session->n_drawn[cache->id], session->n_drawn[cache->id] + n);
+	if (!(cache->flags & LAYOUT_CACHE_NO_OWNER))
+		atomic_write(&session->bytes_drawn, session->bytes_drawn + n * (int64_t)bytes);
+}
+
+/* The last to close a cache leaves no sheaf in its node barns, no empty slab and no lost object behind (repair.h). Takes list_locks; sessions_lock held. */
 void session_set_open(struct session *session, struct cache *cache, bool is_open);
 
 /*

@@ -65,6 +65,7 @@ stats_status(struct slabd *slabd, struct arena *arena, struct proto_status_reply
 		.n_recalls = atomic_read(&arena->n_recalls),
 		.n_recalled_sheaves = atomic_read(&arena->n_recalled_sheaves),
 		.n_recall_busy = atomic_read(&arena->n_recall_busy),
+		.n_repaired = atomic_read(&arena->n_repaired),
 	};
 	snprintf(reply->server, sizeof reply->server, "slabd %s", SLABD_VERSION);
 	snprintf(reply->profile, sizeof reply->profile, "%s", profile_name(arena->options.profile));
@@ -211,7 +212,7 @@ stats_count(struct arena *arena, struct stats_census *census)
 		for (uint32_t i = 0; k && !(k->flags & LAYOUT_CACHE_NO_OWNER) && i < atomic_read(&slab->n_objects); i++) {
 			uint32_t word = atomic_read(&slab->first_word) + i, owner = word_owner(atomic_read(&arena->words[word]));
 
-			if (owner == 0 || slab_get(arena, word) != SLAB_OUT)
+			if (slab_get(arena, word) != SLAB_OUT)
 				continue;
 			census->n[owner]++;
 			census->bytes[owner] += slab_object_bytes(arena, k, number);

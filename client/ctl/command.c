@@ -88,7 +88,7 @@ command_list(struct ctl *ctl)
 int
 command_audit(struct ctl *ctl)
 {
-	union proto_request request = {0};
+	union proto_request request = {.audit = {.repair = ctl->repairs}};
 	union proto_reply reply;
 	struct show_table t;
 

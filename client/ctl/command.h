@@ -15,6 +15,7 @@ enum {
 	COMMAND_CACHE = 1,
 	COMMAND_CLIENT = 2,
 	COMMAND_AGE = 4,
+	COMMAND_REPAIR = 8,
 
 	COMMAND_MAX_KNOBS = 5,
 };
@@ -42,6 +43,7 @@ struct ctl {
 	uint32_t client_id; /* 0: all */
 	uint64_t older_than_ms;
 	bool has_age;
+	bool repairs;
 };
 
 int command_record(struct ctl *ctl);

@@ -66,6 +66,7 @@ static const struct show_view audit_view[] = {
 	{SHOW(audit, n_undecided), "n_undecided"},
 	{SHOW(audit, n_passed), "n_passed"},
 	{SHOW(audit, n_left), "n_left"},
+	{SHOW(audit, n_repaired), "n_repaired"},
 	{0, NULL},
 };
 
@@ -125,7 +126,7 @@ static const struct command commands[] = {
 	{.name = "status", .run = command_record, .show = {PROTO_OP_STATUS, NULL, NULL}},
 	{.name = "caches", .run = command_list, .show = {PROTO_OP_CACHES, caches_view, cache_flags}},
 	{.name = "clients", .run = command_list, .show = {PROTO_OP_CLIENTS, clients_view, session_flags}},
-	{.name = "audit", .run = command_audit, .options = COMMAND_CACHE, .show = {PROTO_OP_AUDIT, audit_view, NULL}},
+	{.name = "audit", .run = command_audit, .options = COMMAND_CACHE | COMMAND_REPAIR, .show = {PROTO_OP_AUDIT, audit_view, NULL}},
 	{.name = "roots", .run = command_roots, .max_args = 1, .args = "[PREFIX]", .show = {PROTO_OP_NEXT_ROOT, roots_view, NULL}},
 	{.name = "orphans",
 		.run = command_orphans,
@@ -160,6 +161,7 @@ static const char help[] =
 	"  audit            look for objects that are in no place, or in two\n"
 	"\n"
 	"For root, slabd's own user, and the arena's owner:\n"
+	"  audit --repair   the same, and take back what is in no place\n"
 	"  orphans reclaim  free orphans: those of --cache, of --client, or --older-than; one of these must be given\n"
 	"  shrink [CACHE]   give back what lies idle, of a cache or of all\n"
 	"  destroy CACHE    end a cache that nobody has open and nobody needs\n"
@@ -170,6 +172,7 @@ static const char help[] =
 	"  --arena=NAME     which arena; default: the one called default, else the only one\n"
 	"  --json           print JSON, with all fields\n"
 	"  --cache=NAME     audit, orphans: only this cache\n"
+	"  --repair         audit: take back what is lost\n"
 	"  --client=ID      orphans: only of this client\n"
 	"  --older-than=TIME  orphans: only of clients that died so long ago; seconds, or with s, m, h, d\n"
 	"  --timeout=SECONDS  how long to wait for each answer; default: 5\n"
@@ -227,6 +230,8 @@ check(const struct ctl *ctl)
 		ask_die(ASK_EXIT_USAGE, "--client goes with orphans only");
 	if (ctl->has_age && (command->options & COMMAND_AGE) == 0)
 		ask_die(ASK_EXIT_USAGE, "--older-than goes with orphans only");
+	if (ctl->repairs && (command->options & COMMAND_REPAIR) == 0)
+		ask_die(ASK_EXIT_USAGE, "--repair goes with audit only");
 }
 
 static void
@@ -238,6 +243,7 @@ parse(struct ctl *ctl, int argc, char **argv)
 		{"cache", required_argument, NULL, 'c'},
 		{"client", required_argument, NULL, 'i'},
 		{"older-than", required_argument, NULL, 'o'},
+		{"repair", no_argument, NULL, 'r'},
 		{"arena", required_argument, NULL, 'A'},
 		{"timeout", required_argument, NULL, 't'},
 		{"help", no_argument, NULL, 'h'},
@@ -263,6 +269,9 @@ parse(struct ctl *ctl, int argc, char **argv)
 		case 'o':
 			ctl->has_age = true;
 			ctl->older_than_ms = command_parse_age(optarg);
+			break;
+		case 'r':
+			ctl->repairs = true;
 			break;
 		case 'A':
 			ctl->ask.arena = optarg;
