@@ -94,8 +94,7 @@ struct arena {
 	uint64_t n_recalls;       /* atomic: barriers issued; sheaves taken from threads; and those found busy (recall.c) */
 	uint64_t n_recalled_sheaves;
 	uint64_t n_recall_busy;
-	uint64_t n_repaired;      /* atomic: lost objects taken back (repair.h); by the last look of repair_arena(); and when it may look again */
-	uint64_t n_repaired_last;
+	uint64_t n_repaired;      /* atomic: lost objects taken back (repair.h); and when repair_arena() may look again */
 	uint64_t repair_due_ns;
 	int recall_error;         /* atomic: why no barrier can be issued; 0: it can */
 	char top_holder[STATS_TOP_BYTES]; /* who held most at top_ns (stats.h); under ledger_lock */

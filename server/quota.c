@@ -16,7 +16,7 @@
 /* Of what others have, for client-min. */
 static const uint64_t max_age_ns = 100000000;
 
-/* What is OUT and seen with nobody, and how much all clients lack of what they were lent: apportioned by that. */
+/* Of a cache without owner words: what is OUT and idle nowhere, and how much all clients lack of what they were lent: apportioned by that. */
 struct unseen {
 	int64_t here;
 	uint64_t lacking;
@@ -25,7 +25,7 @@ struct unseen {
 /* One count. */
 struct tally {
 	struct stats_census census;
-	struct unseen words; /* bytes: of caches with owner words, what is lost, or was on its way while it was counted */
+	int64_t bytes_missing; /* of caches with owner words: what is lost, or was on its way while it was counted */
 	struct unseen wordless[LAYOUT_MAX_CACHES]; /* objects: what is in use, by cache */
 	uint64_t idle[LAYOUT_MAX_CACHES]; /* of the session at hand */
 };
@@ -66,11 +66,14 @@ objects_lacking(const struct session *session, const struct cache *k, uint64_t i
 	return atomic_read(&session->n_drawn[k->id]) - (int64_t)idle;
 }
 
-/* The same in bytes, of all caches with owner words, less what it is named by. */
-static int64_t
-bytes_lacking(const struct session *session, const struct stats_census *census)
+/* What the session may have made away with, at most: of what it was lent of caches with owner words, neither back from it nor with it, nor seen with others. */
+static uint64_t
+bytes_missing(const struct session *session, const struct tally *t)
 {
-	return atomic_read(&session->bytes_drawn) - (int64_t)(census->bytes[session->client] + session_idle_bytes(session, true));
+	int64_t lacking = atomic_read(&session->bytes_drawn) - (int64_t)(t->census.bytes[session->client] + session_idle_bytes(session, true));
+	int64_t n = lacking < t->bytes_missing ? lacking : t->bytes_missing;
+
+	return n > 0 ? (uint64_t)n : 0;
 }
 
 static void
@@ -94,7 +97,7 @@ share(const struct unseen *u, int64_t lacking)
 static void
 count_unseen(struct arena *arena, struct tally *t)
 {
-	t->words = (struct unseen){.here = (int64_t)t->census.bytes[0]};
+	t->bytes_missing = (int64_t)t->census.bytes[0];
 	for (struct cache *k = arena_cache_after(arena, 0); k; k = arena_cache_after(arena, k->id))
 		if (is_wordless(k)) {
 			t->wordless[k->id] = (struct unseen){.here = (int64_t)cache_count_out(k)};
@@ -102,8 +105,7 @@ count_unseen(struct arena *arena, struct tally *t)
 			add_up(&t->wordless[k->id], atomic_read(&k->n_dead_drawn));
 		}
 	for (const struct session *s = arena->first_session; s; s = s->next) {
-		t->words.here -= (int64_t)session_idle_bytes(s, true);
-		add_up(&t->words, bytes_lacking(s, &t->census));
+		t->bytes_missing -= (int64_t)session_idle_bytes(s, true);
 		count_idle(s, t->idle);
 		for (const struct cache *k = arena_cache_after(arena, 0); k; k = arena_cache_after(arena, k->id))
 			if (is_wordless(k)) {
@@ -138,7 +140,7 @@ settle(struct session *session, struct tally *t)
 			wordless += share(&t->wordless[k->id], objects_lacking(session, k, t->idle[k->id])) * k->object_bytes;
 	atomic_write(&q->held, t->census.bytes[session->client]);
 	q->wordless = wordless;
-	q->missing = share(&t->words, bytes_lacking(session, &t->census));
+	q->missing = bytes_missing(session, t);
 	atomic_write(&q->counted, q->held + idle + wordless);
 	atomic_write(&q->granted, q->granted - q->granted_before);
 	atomic_write(&q->taken, q->taken - q->taken_before);
@@ -184,14 +186,17 @@ room_left(const struct session *session, uint64_t max)
 	return has < max ? max - has : 0;
 }
 
-/* What of the session's count nobody was seen to have: lost things go back; and if there are none, it was on its way. */
+/* What nobody was seen to have, be it whose it may: what is lost goes back, and what then is not seen was on its way. */
 static void
 clear_up(struct session *session)
 {
-	if (repair_arena(session->arena) > 0)
+	uint64_t n;
+
+	if (!repair_arena(session->arena, &n))
+		return;
+	if (n > 0)
 		count(session);
-	else if (atomic_read(&session->arena->n_repaired_last) == 0)
-		session->quota.missing = 0;
+	session->quota.missing = 0;
 }
 
 static void
@@ -206,7 +211,7 @@ explain(const struct session *session, char *why, size_t why_size)
 		n += snprintf(why + n, why_size - (size_t)n, ", %llu as its share of what is in use of caches without owner words",
 			(unsigned long long)q->wordless);
 	if (q->missing && n >= 0 && (size_t)n < why_size)
-		snprintf(why + n, why_size - (size_t)n, ", %llu as its share of what was lent and is lost", (unsigned long long)q->missing);
+		snprintf(why + n, why_size - (size_t)n, ", %llu that it was lent and nobody has", (unsigned long long)q->missing);
 }
 
 uint64_t

@@ -3,11 +3,12 @@
  * Quotas of an arena's clients: what one of them may have, in objects that it holds and in sheaves (client-max), and what is kept for each
  * that is connected (client-min).
  *
- * What a client has: the objects that name it, and what lies in its sheaves and is set aside for it.  What is OUT beside that, in a cache without
- * owner words because nobody can say who uses it, in others because it is lost, is apportioned among those who were lent more than they gave back and
- * have, by how much that is.  So who makes objects that others free is charged for those in use and not for those that came back through others, and who
- * draws sheaves and drops their contents is charged for what he dropped, until that has been taken back (repair.h); a share of what is lost that falls on others is
- * reason for an audit, never for a refusal as long as the audit finds nothing.
+ * What a client has: the objects that name it, what lies in its sheaves and is set aside for it; and
+ *
+ *   without owner words   what is in use, OUT and idle nowhere, apportioned among those who were lent more than they gave back and have idle, by how much
+ *                         more that is: who makes what others free is charged for what is in use, and not for what came back through them
+ *   else                  what it was lent and does not have, up to what nobody was seen to have: it drops what its sheaves held.  Before anybody is refused
+ *                         for that, the audit looks, and what is lost goes back (repair.h): who made what others have or freed is not charged for it.
  *
  * What a client has is found by walking words and sheaves; in between slabd goes by that and by what it has granted since, which can only
  * be more: so a walk comes only when the estimate says no.  What is kept for others is estimated by what went back as well, and counted

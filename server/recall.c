@@ -237,6 +237,7 @@ recall_relieve(struct session *session, struct cache *cache, unsigned *stagep)
 	static const struct timespec pause = {.tv_nsec = PAUSE_NS};
 	struct arena *arena = session->arena;
 	struct pass pass = {.arena = arena};
+	uint64_t n_repaired;
 
 	if (*stagep == STAGE_BARNS) {
 		*stagep = STAGE_CACHE;
@@ -257,7 +258,7 @@ recall_relieve(struct session *session, struct cache *cache, unsigned *stagep)
 	/* Last, what wrong clients have made away with. */
 	if (*stagep > STAGE_ALL + MAX_AGAIN) {
 		++*stagep;
-		return repair_arena(arena) > 0;
+		return repair_arena(arena, &n_repaired) && n_repaired > 0;
 	}
 	if (*stagep > STAGE_ALL) {
 		nanosleep(&pause, NULL);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "server/cache.h"
 #include "server/clock.h"
@@ -13,8 +14,8 @@
 #include "shm/atomic.h"
 #include "shm/word.h"
 
-/* A pass that took so long comes again after so many times that, and not before MIN_PAUSE_NS. */
-enum { PAUSE_SHARE = 20, MIN_PAUSE_NS = 50000000 };
+/* After a pass there is none for so many times the time that it took; who wants one meanwhile naps, so many times. */
+enum { PAUSE_SHARE = 4, NAP_NS = 1000000, MAX_NAPS = 20 };
 
 /* One cache's OUT objects by what their words say, at a glance. */
 struct glance {
@@ -176,18 +177,35 @@ repair_cache(struct cache *cache)
 	return audit.n_repaired;
 }
 
-uint64_t
-repair_arena(struct arena *arena)
+/* May a pass begin?  Naps for it, not for long. */
+static bool
+begin(struct arena *arena)
 {
-	uint64_t start = clock_now_ns(), due = atomic_read(&arena->repair_due_ns), n = 0, took;
+	static const struct timespec nap = {.tv_nsec = NAP_NS};
 
-	/* Others find it not due until it is over. */
-	if (start < due || !atomic_cas(&arena->repair_due_ns, &due, UINT64_MAX))
-		return 0;
+	for (unsigned i = 0; i < MAX_NAPS; i++) {
+		uint64_t due = atomic_read(&arena->repair_due_ns);
+
+		/* Others find it not due until it is over. */
+		if (clock_now_ns() >= due && atomic_cas(&arena->repair_due_ns, &due, UINT64_MAX))
+			return true;
+		nanosleep(&nap, NULL);
+	}
+	return false;
+}
+
+bool
+repair_arena(struct arena *arena, uint64_t *np)
+{
+	uint64_t start, now;
+
+	*np = 0;
+	if (!begin(arena))
+		return false;
+	start = clock_now_ns();
 	for (struct cache *cache = arena_cache_after(arena, 0); cache; cache = arena_cache_after(arena, cache->id))
-		n += repair_cache(cache);
-	atomic_write(&arena->n_repaired_last, n);
-	took = clock_now_ns() - start;
-	atomic_write(&arena->repair_due_ns, start + took + (took * PAUSE_SHARE > MIN_PAUSE_NS ? took * PAUSE_SHARE : MIN_PAUSE_NS));
-	return n;
+		*np += repair_cache(cache);
+	now = clock_now_ns();
+	atomic_write(&arena->repair_due_ns, now + (now - start) * PAUSE_SHARE);
+	return true;
 }

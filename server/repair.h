@@ -15,6 +15,8 @@
 #ifndef SLAB_SERVER_REPAIR_H
 #define SLAB_SERVER_REPAIR_H
 
+#include <stdbool.h>
+
 #include "server/audit.h"
 
 /* As audit_run(), and takes back what is lost; logged with who was lent most that did not come back from him. */
@@ -24,9 +26,9 @@ int repair_run(struct arena *arena, uint32_t id, struct audit *audit);
 uint64_t repair_cache(struct cache *cache);
 
 /*
- * All caches of the arena, at most for one part in twenty of the time: else it returns 0 at once.  How many were taken back; what the last one that did anything
- * said is arena->n_repaired_last. sessions_lock held.
+ * All caches of the arena, at most for a fifth of the time; waits a moment for its turn.  false: it did not come; else *np were taken back.
+ * sessions_lock held.
  */
-uint64_t repair_arena(struct arena *arena);
+bool repair_arena(struct arena *arena, uint64_t *np);
 
 #endif

@@ -52,7 +52,7 @@ struct session_quota {
 	uint64_t counted; /* atomic, as the next three: others' loops read them */
 	uint64_t held;
 	uint64_t wordless; /* of counted: its share of what is in use without owner words */
-	uint64_t missing;  /* on top of counted: its share of what is in no word and no sheaf */
+	uint64_t missing;  /* on top of counted: what it may have of what is in no word and no sheaf, at most */
 	uint64_t granted;
 	uint64_t taken;
 	uint64_t granted_before; /* before the count under way */

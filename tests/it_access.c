@@ -195,6 +195,8 @@ knock(struct peer *me, void *arg)
 	CHECK(raw_call(fd, PROTO_OP_CACHES, &request, &(union proto_reply){0}, NULL) == PROTO_STATUS_ACCESS);
 	CHECK(raw_call(fd, PROTO_OP_CLIENTS, &request, &(union proto_reply){0}, NULL) == PROTO_STATUS_ACCESS);
 	CHECK(raw_call(fd, PROTO_OP_AUDIT, &request, &(union proto_reply){0}, NULL) == PROTO_STATUS_ACCESS);
+	request.audit.repair = 1;
+	CHECK(raw_call(fd, PROTO_OP_AUDIT, &request, &(union proto_reply){0}, NULL) == PROTO_STATUS_ACCESS);
 	request = (union proto_request){.refill = {.cache = 1, .n_sheaves = 1}};
 	CHECK(raw_call(fd, PROTO_OP_REFILL, &request, &(union proto_reply){0}, NULL) == PROTO_STATUS_STATE);
 	close(fd);
