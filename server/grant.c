@@ -120,7 +120,7 @@ take_entry(struct take *t, uint32_t n)
 	if (is_good && slab_get(arena, o.word) == SLAB_OUT)
 		take_mark(t, place, &o);
 	else
-		session_fault(t->session, "a sheaf entry that is not its to give back");
+		session_fault(t->session, "a sheaf entry that is not its to give back, or that another client gave back before");
 }
 
 /* Of an unsettled sheaf. */

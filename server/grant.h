@@ -8,6 +8,13 @@
  *
  *   unsettled  entry and recorded word read once; claimed for the client (claim.h), which clears the word, then as above.
  *
+ * What a wrong client can do with that (I8): an OUT object with an unowned word is taken back from whoever gives it back, so also from one that found its place in
+ * the word table while it lay idle in another's sheaf, and then it is lent twice.  Nothing tells: an honest return has unowned words always, since they are
+ * cleared before a sheaf is handed over.  To know whom an object was lent to takes two bytes an object, a third of all metadata, and would refuse the frees of
+ * what others were lent; bits a slab ("lent to more than one") say nothing in a cache that is shared, which is what caches are here; a sheaf of another client
+ * can be looked through only with all of them at each take-back.  So it is bounded, not prevented: nothing of slabd's goes wrong, only caches of that arena, and
+ * a place that is given back when it is FREE already is reported.  That report is of the second to give it back, who may be the honest one.
+ *
  * So a slabd killed anywhere leaves at worst an object that is OUT, unowned and in no sheaf.
  * All calls: the caller holds sessions_lock for reading and the session's work.
  */
