@@ -88,13 +88,15 @@ CLIENT_SRC = \
 	client/mapping.c \
 	client/node.c \
 	client/orphan.c \
+	client/rack.c \
+	client/reach.c \
 	client/ref.c \
 	client/root.c \
 	client/session.c \
 	client/sized.c \
 	client/slabclient.c \
 	client/thread.c
-CTL_SRC = client/ctl/ask.c client/ctl/command.c client/ctl/leaks.c client/ctl/main.c client/ctl/show.c client/ctl/table.c
+CTL_SRC = client/ctl/ask.c client/ctl/command.c client/ctl/leaks.c client/ctl/main.c client/ctl/show.c client/ctl/table.c client/reach.c
 
 obj = $(patsubst %.c,$(B)/%.o,$(1))
 SHM_OBJ = $(call obj,$(SHM_SRC)) $(B)/layout_hash.o

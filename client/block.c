@@ -37,11 +37,20 @@ static uint64_t numbers_used[CLIENT_MAX_THREADS / 64]; /* library_lock */
 static pthread_key_t exit_key;
 
 bool
+thread_is_amid(const struct slabc_cache *k)
+{
+	const struct thread_cache *t = tls.block ? &tls.block->cache[k->v.index] : &thread_cache_none;
+
+	return sheaf_is_entered(atomic_read(&tls.main[k->v.index])) ||
+	       (!MUTANT(ONLY_MAIN_IS_ENTERED) && (sheaf_is_entered(atomic_read(&t->foreign)) || sheaf_is_entered(atomic_read(&t->away))));
+}
+
+bool
 thread_enter(const struct slabc_cache *k)
 {
 	if (atomic_read(&tls.in_library))
 		return false;
-	if (k && sheaf_is_entered(atomic_read(&tls.main[k->v.index])) && !MUTANT(NO_GUARD))
+	if (k && !MUTANT(NO_GUARD) && thread_is_amid(k))
 		return false;
 	atomic_write(&tls.in_library, 1);
 	atomic_compiler_barrier();
@@ -53,6 +62,17 @@ thread_leave(void)
 {
 	atomic_compiler_barrier();
 	atomic_write(&tls.in_library, 0);
+}
+
+struct thread_block *
+thread_enter_quick(const struct slabc_cache *k)
+{
+	struct thread_block *tb = tls.block;
+
+	if (!tb || tb->cache[k->v.index].k != k || k->is_single || (k->mark & SHEAF_NODED) || atomic_read(&tb->n_deferred) > 0 ||
+		atomic_read(&k->is_destroyed) || atomic_read(&k->c->is_forked))
+		return NULL;
+	return thread_enter(k) ? tb : NULL;
 }
 
 /* library_lock held. */
@@ -152,6 +172,7 @@ thread_drop(struct thread_block *tb, uint32_t i, bool is_forgotten)
 	*t = thread_cache_none;
 	/* Also of what is forgotten: the program is told of lost claims. */
 	foreign_drop(had.k, tb, &had);
+	rack_drop(had.k, tb, is_forgotten);
 	if (is_forgotten)
 		return;
 	node_drop(had.k, tb, &had);
@@ -253,7 +274,7 @@ thread_drain(struct thread_block *tb)
 		/* order: DEFERRED acquire - pairs with thread_defer() */
 		k = atomic_read_acquire(&d->k);
 		/* In a handler that interrupted this very sheaf: not now. */
-		if (k && sheaf_is_entered(atomic_read(&tb->main[k->v.index])))
+		if (k && thread_is_amid(k))
 			return;
 		k = atomic_swap(&d->k, (struct slabc_cache *)NULL);
 		p = atomic_read(&d->p);

@@ -20,6 +20,8 @@ enum { MAX_FULL = LAYOUT_MAX_SLOTS / 2, MAX_LEND_ASK = 64 };
 
 /* A barn that grew shrinks, by half at a time, when no refill was wanted for so long. */
 #define KEEP_NS INT64_C(10000000000)
+/* Between two refills of a stream of them. */
+#define AHEAD_NS 5000000
 
 static uint64_t indexes_used[CLIENT_MAX_HANDLES / 64]; /* library_lock */
 
@@ -34,49 +36,67 @@ sheaf_open(const struct slabc_cache *k, struct sheaf *s, uint32_t slot)
 	atomic_write_release(&s->busy, k->mark);
 }
 
-int32_t
-sheaf_look(struct sheaf *s)
+/* Makes a slot that was on a list holder's, and its sheaf usable. NULL: it is another's by now, or makes no sense. */
+static struct sheaf *
+barn_open(struct slabc_cache *k, uint32_t slot, uint32_t holder, bool *is_freshp)
 {
-	int32_t n;
+	struct layout_slot *slots = k->c->slots;
+	struct sheaf *s;
 
-	if (s == &no_sheaf)
-		return 0;
-	sheaf_enter(s);
-	n = atomic_read(&s->floor) == SHEAF_REVOKED ? -1 : (int32_t)atomic_read(&s->size);
-	sheaf_leave(s);
-	return n;
+	STEP(BARN_TAKEN);
+	if (!barn_take(&slots[slot], LAYOUT_HOLDER_BARN, holder))
+		return NULL;
+	s = mapping_sheaf(k->c, slot);
+	if (!s || atomic_read(&slots[slot].cache) != k->v.cache || atomic_read(&s->size) > atomic_read(&slots[slot].capacity)) {
+		barn_hand(&slots[slot], LAYOUT_HOLDER_RETURNED);
+		return NULL;
+	}
+	*is_freshp = atomic_read(&s->limit) == 0;
+	STEP(BARN_OPENING);
+	sheaf_open(k, s, slot);
+	STEP(BARN_OPENED);
+	return s;
+}
+
+uint32_t
+barn_get_some(struct slabc_cache *k, uint64_t *head, uint32_t holder, uint32_t want, int32_t *slots, struct sheaf **sheaves, bool *is_freshp)
+{
+	for (uint32_t tries = 0; tries < LAYOUT_MAX_SLOTS; tries++) {
+		/* All of slots[] is mapped; a slot that slabd made this instant may be above n_slots as read here. */
+		uint32_t n_popped = barn_pop_some(head, k->c->slots, LAYOUT_MAX_SLOTS, want, slots), n = 0;
+
+		if (n_popped == 0)
+			break;
+		for (uint32_t i = 0; i < n_popped; i++) {
+			slots[n] = slots[i];
+			sheaves[n] = barn_open(k, (uint32_t)slots[i], holder, is_freshp);
+			n += sheaves[n] != NULL;
+		}
+		if (n > 0)
+			return n;
+	}
+	return 0;
 }
 
 int32_t
 barn_get(struct slabc_cache *k, uint64_t *head, uint32_t holder, struct sheaf **sheafp)
 {
-	struct layout_slot *slots = k->c->slots;
+	bool is_fresh;
+	int32_t slot;
 
-	for (uint32_t tries = 0; tries < LAYOUT_MAX_SLOTS; tries++) {
-		/* All of slots[] is mapped; a slot that slabd made this instant may be above n_slots as read here. */
-		int32_t i = barn_pop(head, slots, LAYOUT_MAX_SLOTS);
-		struct sheaf *s;
-
-		if (i < 0)
-			break;
-		STEP(BARN_TAKEN);
-		if (!barn_take(&slots[i], LAYOUT_HOLDER_BARN, holder))
-			continue;
-		s = mapping_sheaf(k->c, (uint32_t)i);
-		if (!s || atomic_read(&slots[i].cache) != k->v.cache || atomic_read(&s->size) > atomic_read(&slots[i].capacity)) {
-			barn_hand(&slots[i], LAYOUT_HOLDER_RETURNED);
-			continue;
-		}
-		STEP(BARN_OPENING);
-		sheaf_open(k, s, (uint32_t)i);
-		STEP(BARN_OPENED);
-		*sheafp = s;
-		return i;
-	}
-	return CLIENT_NO_SLOT;
+	return barn_get_some(k, head, holder, 1, &slot, sheafp, &is_fresh) > 0 ? slot : CLIENT_NO_SLOT;
 }
 
 /* Knobs */
+
+/* Sheaves of each kind in a thread's rack: of what max_cached allows a process a quarter at most. */
+static uint32_t
+rack_limit(uint64_t sheaf_bytes, uint32_t max_full)
+{
+	uint64_t n = CLIENT_RACK_BYTES / sheaf_bytes < max_full / 4 ? CLIENT_RACK_BYTES / sheaf_bytes : max_full / 4;
+
+	return n < CLIENT_RACK ? (uint32_t)n : CLIENT_RACK;
+}
 
 static void
 set_knobs(struct slabc_cache *k, uint32_t capacity, uint64_t max_full)
@@ -87,6 +107,7 @@ set_knobs(struct slabc_cache *k, uint32_t capacity, uint64_t max_full)
 	atomic_write(&k->max_full, full);
 	atomic_write(&k->max_ask, full < 4 ? 1 : full / 4 < CLIENT_MAX_ASK ? full / 4 : CLIENT_MAX_ASK);
 	atomic_write(&k->max_empty, k->is_single ? 1 : full > CLIENT_MIN_EMPTY ? full : CLIENT_MIN_EMPTY);
+	atomic_write(&k->rack, k->is_single ? 0 : rack_limit((uint64_t)capacity * k->v.object_bytes, full));
 }
 
 static uint32_t
@@ -97,9 +118,9 @@ default_keep(const struct slabc_cache *k)
 	return keep == 0 ? 1 : keep < k->max_full ? (uint32_t)keep : k->max_full;
 }
 
-/* Have the knobs been tuned?  Sheaves of the old size go on in use, and back to slabd when they are put down (barn_put()). */
-static void
-cache_learn(struct slabc_cache *k)
+/* The knobs have been tuned.  Sheaves of the old size go on in use, and back to slabd when they are put down (barn_put()). */
+void
+cache_learn_now(struct slabc_cache *k)
 {
 	uint32_t now = atomic_read(&k->c->caches[k->v.cache].knobs), before = atomic_read(&k->knobs), capacity = now & 0xffff;
 	uint32_t max_full;
@@ -109,17 +130,20 @@ cache_learn(struct slabc_cache *k)
 		return;
 	keep = (uint64_t)atomic_read(&k->keep) * atomic_read(&k->capacity) / capacity;
 	set_knobs(k, capacity, now >> 16);
+	/* The next refill asks by the new limit. */
+	if (atomic_read(&k->ask) > atomic_read(&k->max_ask))
+		atomic_write(&k->ask, atomic_read(&k->max_ask));
 	max_full = atomic_read(&k->max_full);
 	atomic_write(&k->keep, keep == 0 ? 1 : keep < max_full ? (uint32_t)keep : max_full);
 }
 
 /* Sheaves between hands */
 
-/* Tells slabd, without waiting, when enough has been given back. */
+/* n more were given back: tells slabd, without waiting, when that is enough. */
 static void
-ring(struct slabc_cache *k)
+ring(struct slabc_cache *k, uint32_t n_more)
 {
-	uint32_t n = atomic_add(&k->n_unrung, 1) + 1, ask = atomic_read(&k->ask);
+	uint32_t n = atomic_add(&k->n_unrung, n_more) + n_more, ask = atomic_read(&k->ask);
 	union proto_request request = {.flush = {.cache = k->v.cache}};
 
 	if (n < CLIENT_BELL_SHEAVES && n < atomic_read(&k->max_full) / 2 &&
@@ -149,6 +173,33 @@ sheaf_let_go(struct slabc_cache *k, uint32_t slot)
 		barn_push(&k->shown->returned, slots, slot);
 }
 
+/*
+ * Has slabd taken a revoked sheaf, and read all that it reads of it?  Of an unsettled one it reads the record too, which is the thread's: by the
+ * size, since SHEAF_UNSETTLED may be there again, put back by a thread that entered the sheaf while slabd took that away.
+ */
+static bool
+is_gone(const struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
+{
+	if (atomic_read(&k->c->slots[slot].holder) == holder)
+		return false;
+	/* order: TAKEN acquire - pairs with grant_take_back(), as the size below: the record's words were read */
+	return !(atomic_read_acquire(&s->busy) & SHEAF_UNSETTLED) || atomic_read_acquire(&s->size) == 0 || MUTANT(RECORD_REUSED);
+}
+
+bool
+sheaf_forget(struct slabc_cache *k, uint32_t holder, struct sheaf **sheafp, int16_t *slotp, struct sheaf *none)
+{
+	uint32_t slot = (uint32_t)*slotp;
+
+	if (!is_gone(k, slot, *sheafp, holder))
+		return false;
+	/* Forgotten first: once let go of, it may be another thread's. */
+	*slotp = CLIENT_NO_SLOT;
+	atomic_write(sheafp, none);
+	sheaf_let_go(k, slot);
+	return true;
+}
+
 bool
 sheaf_shut(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 {
@@ -157,7 +208,7 @@ sheaf_shut(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holde
 		if (atomic_read(&s->floor) != SHEAF_REVOKED)
 			return true;
 		sheaf_leave(s);
-		if (atomic_read(&k->c->slots[slot].holder) != holder) {
+		if (is_gone(k, slot, s, holder)) {
 			sheaf_let_go(k, slot);
 			return false;
 		}
@@ -177,7 +228,7 @@ give_back(struct slabc_cache *k, uint32_t slot, uint32_t holder)
 	STEP(FLUSH_HANDED);
 	barn_push(&k->shown->returned, slots, slot);
 	count_one(&k->shown->n_flushes);
-	ring(k);
+	ring(k, 1);
 	return true;
 }
 
@@ -187,21 +238,43 @@ barn_return(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t hold
 	return sheaf_shut(k, slot, s, holder) && give_back(k, slot, holder);
 }
 
+/* Is there room in the process barn for n sheaves more, with objects or without? */
+static bool
+barn_has_room(const struct slabc_cache *k, uint32_t size, uint32_t n)
+{
+	uint32_t there = barn_count(atomic_read(size > 0 ? &k->shown->full : &k->shown->empty));
+
+	if (size > 0)
+		return !k->is_single && there + n <= atomic_read(&k->keep);
+	return there + n <= atomic_read(&k->max_empty);
+}
+
+/* What the barn has beyond the limit, as after a tuning, goes back.  Slabd has called it in; what was put down meanwhile by the old knobs is left. */
+static void
+drop_surplus(struct slabc_cache *k)
+{
+	for (uint32_t i = 0; i < MAX_FULL && barn_count(atomic_read(&k->shown->full)) > atomic_read(&k->max_full); i++) {
+		struct sheaf *s;
+		int32_t slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_APP, &s);
+
+		if (slot == CLIENT_NO_SLOT || !barn_return(k, (uint32_t)slot, s, LAYOUT_HOLDER_APP))
+			return;
+	}
+}
+
 bool
 barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 {
 	struct layout_session_cache *shown = k->shown;
 	struct layout_slot *slots = k->c->slots;
 	uint32_t size;
-	bool is_kept;
 
 	if (!sheaf_shut(k, slot, s, holder))
 		return false;
 	cache_learn(k);
+	drop_surplus(k);
 	size = atomic_read(&s->size);
-	is_kept = slots[slot].capacity == atomic_read(&k->capacity) && (size > 0 ? !k->is_single && barn_count(atomic_read(&shown->full)) < atomic_read(&k->keep)
-								   : barn_count(atomic_read(&shown->empty)) < atomic_read(&k->max_empty));
-	if (is_kept) {
+	if (slots[slot].capacity == atomic_read(&k->capacity) && barn_has_room(k, size, 1)) {
 		if (!barn_take(&slots[slot], holder, LAYOUT_HOLDER_BARN))
 			return false;
 		STEP(BARN_HANDED);
@@ -212,6 +285,46 @@ barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 	if (size > 0)
 		atomic_write(&k->has_flushed, 1);
 	return give_back(k, slot, holder);
+}
+
+void
+barn_put_some(struct slabc_cache *k, uint32_t n, const int32_t *some, struct sheaf *const *sheaves, uint32_t holder)
+{
+	struct layout_session_cache *shown = k->shown;
+	struct layout_slot *slots = k->c->slots;
+	uint32_t size = atomic_read(&sheaves[0]->size), first = 0, last = 0, n_handed = 0;
+	bool is_kept = barn_has_room(k, size, n);
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t slot = (uint32_t)some[i];
+
+		if (slots[slot].capacity != atomic_read(&k->capacity)) {
+			barn_put(k, slot, sheaves[i], holder);
+			continue;
+		}
+		if (!sheaf_shut(k, slot, sheaves[i], holder))
+			continue;
+		barn_link(slots, slot, first);
+		if (!barn_take(&slots[slot], holder, is_kept ? LAYOUT_HOLDER_BARN : LAYOUT_HOLDER_RETURNED))
+			continue;
+		if (is_kept)
+			STEP(BARN_HANDED);
+		else
+			STEP(FLUSH_HANDED);
+		last = n_handed++ == 0 ? slot : last;
+		first = slot;
+	}
+	if (n_handed == 0)
+		return;
+	barn_push_chain(!is_kept ? &shown->returned : size > 0 ? &shown->full : &shown->empty, slots, first, last, n_handed);
+	if (is_kept) {
+		atomic_write(&shown->n_barn_puts, atomic_read(&shown->n_barn_puts) + n_handed);
+		return;
+	}
+	if (size > 0)
+		atomic_write(&k->has_flushed, 1);
+	atomic_write(&shown->n_flushes, atomic_read(&shown->n_flushes) + n_handed);
+	ring(k, n_handed);
 }
 
 /* Requests */
@@ -259,11 +372,19 @@ ask_more(struct slabc_cache *k, uint32_t ask)
 void
 cache_ask_ahead(struct slabc_cache *k)
 {
-	uint32_t ask = atomic_read(&k->ask);
+	uint32_t ask, n_granted = atomic_read(&k->shown->n_granted);
 	union proto_request request;
 
-	if (ask < CLIENT_MIN_AHEAD || k->is_single || barn_count(atomic_read(&k->shown->full)) > atomic_read(&k->shown->n_granted) / 2 ||
-		atomic_swap(&k->shown->is_refilling, 1))
+	cache_learn(k);
+	ask = atomic_read(&k->ask);
+	if (ask < CLIENT_MIN_AHEAD || k->is_single || n_granted == 0 || barn_count(atomic_read(&k->shown->full)) > n_granted / 2)
+		return;
+	/* A thread that wants one so seldom hardly waits: more likely its objects swing about what it has. */
+	if (session_now_ns() - atomic_read(&k->asked_ns) > AHEAD_NS) {
+		atomic_write(&k->ask, 1);
+		return;
+	}
+	if (atomic_swap(&k->shown->is_refilling, 1))
 		return;
 	request = refill_request(k, ask, 0);
 	note_regret(k);
@@ -276,13 +397,13 @@ cache_ask_ahead(struct slabc_cache *k)
 int
 cache_refill(struct slabc_cache *k, int64_t deadline)
 {
-	/* What is on its way is there first: it only has to be waited for. */
-	uint32_t ask = k->is_single || atomic_read(&k->shown->is_refilling) ? 1 : atomic_read(&k->ask);
-	union proto_request request = refill_request(k, ask, 0);
+	union proto_request request;
 	union proto_reply reply;
 	int r;
 
 	cache_learn(k);
+	/* What is on its way is there first: it only has to be waited for. */
+	request = refill_request(k, k->is_single || atomic_read(&k->shown->is_refilling) ? 1 : atomic_read(&k->ask), 0);
 	note_regret(k);
 	if (k->is_nowait)
 		return session_refill_nowait(k->c, &request);

@@ -15,9 +15,12 @@
  * A claim is lost to whoever adopted or freed the object since, and not tried again: the adopter keeps it.  The loser is a double free,
  * counted and reported when it is found out.
  *
- * The record is the thread's (holder THREAD, busy, so that no revocation takes it) and serves one foreign sheaf after the other.
+ * The record is the thread's (holder THREAD, busy, so that no revocation takes it) and serves one foreign sheaf after the other; but of one that
+ * slabd has taken not before that is empty, since so far slabd reads it.
  */
 #include "client/internal.h"
+
+#include <time.h>
 
 /* Two rules broken at will: the claim from the word as it is, and tried again like one made in the free. */
 static bool
@@ -162,19 +165,47 @@ foreign_flush(struct slabc_cache *k, struct thread_block *tb, struct thread_cach
 	/* A handler must not find it. */
 	atomic_write(&t->foreign, (struct sheaf *)NULL);
 	t->foreign_slot = CLIENT_NO_SLOT;
-	/* Else slabd revoked it, and makes the claims. */
-	if (!sheaf_shut(k, slot, s, thread_holder(tb)))
+	/* Else slabd revoked it, and makes the claims; should it never end with that, nobody ever writes into the record again. */
+	if (!sheaf_shut(k, slot, s, thread_holder(tb))) {
+		uint32_t holder = atomic_read(&k->c->slots[slot].holder);
+
+		if (holder == LAYOUT_HOLDER_RECALLED || holder == thread_holder(tb)) {
+			t->record = NULL;
+			t->record_slot = CLIENT_NO_SLOT;
+		}
 		return;
+	}
 	if (MUTANT(HAND_OVER_UNSETTLED) || MUTANT(HAND_OVER_BEFORE_CLEAR)) {
 		hand_over_first(&g, tb, slot);
 		return;
 	}
 	settle(&g);
 	/* Who frees what others make hardly wants it himself. */
-	if (has_away(k, t, s) || barn_count(atomic_read(&k->shown->full)) > atomic_read(&k->keep) / 8)
+	if (has_away(k, t, s) || barn_count(atomic_read(&k->shown->full)) > atomic_read(&k->keep) / 8) {
 		barn_return(k, slot, s, thread_holder(tb));
-	else
-		barn_put(k, slot, s, thread_holder(tb));
+		return;
+	}
+	/* Of the cache's kind again. */
+	atomic_write(&s->busy, k->mark | SHEAF_BUSY);
+	rack_put(k, tb, slot, s);
+}
+
+static uint16_t
+now_s(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	return (uint16_t)now.tv_sec;
+}
+
+void
+foreign_flush_old(struct slabc_cache *k, struct thread_block *tb)
+{
+	struct thread_cache *t = &tb->cache[k->v.index];
+
+	if (t->foreign && (uint16_t)(now_s() - t->opened_s) >= FOREIGN_MAX_AGE_S)
+		foreign_flush(k, tb, t);
 }
 
 static void
@@ -233,6 +264,7 @@ foreign_new(struct slabc_cache *k, struct thread_block *tb, struct thread_cache 
 	/* order: SETTLED release - it is empty, and names its record, before it is unsettled */
 	atomic_write_release(&s->busy, SHEAF_UNSETTLED);
 	STEP(FOREIGN_OPENED);
+	t->opened_s = now_s();
 	t->foreign_slot = slot;
 	atomic_write(&t->foreign, s);
 	return true;
@@ -244,18 +276,10 @@ foreign_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadl
 	struct thread_cache *t = &tb->cache[k->v.index];
 	struct sheaf *s = t->foreign;
 
-	/* In a handler that interrupted this very sheaf. */
-	if (s && (atomic_read(&s->busy) & SHEAF_BUSY))
-		return false;
 	if (s && sheaf_look(s) < 0) {
-		uint32_t slot = (uint32_t)t->foreign_slot;
-
-		/* Revoked: slabd is about to take it. Who frees need not wait for that. */
-		if (atomic_read(&k->c->slots[slot].holder) == thread_holder(tb))
+		/* Revoked, and slabd is about to take it, or at its record still. Who frees need not wait for that. */
+		if (!sheaf_forget(k, thread_holder(tb), &t->foreign, &t->foreign_slot, NULL))
 			return false;
-		atomic_write(&t->foreign, (struct sheaf *)NULL);
-		t->foreign_slot = CLIENT_NO_SLOT;
-		sheaf_let_go(k, slot);
 	} else if (s && (uint32_t)sheaf_look(s) < atomic_read(&s->limit)) {
 		return true;
 	} else {

@@ -39,13 +39,35 @@ free_noded(struct slabc_cache *k, struct thread_block *tb, void *p, uint32_t **w
 			      : sheaf_push_marked(&k->v, s, sheaf_offset(&k->v, p), k->mark, wordp);
 }
 
-/* What is not for the main sheaf: first of all what is for the foreign one.  word NULL: not looked for yet. */
+/* For want of room, if that was it: from what the process has. */
+static bool
+free_quick(struct slabc_cache *k, void *p)
+{
+	struct thread_block *tb = thread_enter_quick(k);
+	uint64_t off = sheaf_offset(&k->v, p);
+	bool is_done = false;
+	int error = errno;
+	uint32_t *word;
+
+	if (!tb)
+		return false;
+	if (thread_make_room_now(k, tb))
+		is_done = k->is_wordless ? sheaf_push_wordless(&k->v, tb->main[k->v.index], off, k->mark)
+					 : sheaf_push_marked(&k->v, tb->main[k->v.index], off, k->mark, &word);
+	thread_leave();
+	errno = error;
+	return is_done;
+}
+
+/* What is neither for the main sheaf nor, its word known, for the foreign one.  word NULL: not looked for yet. */
 static __attribute__((noinline)) void
-free_other(struct slabc_cache *k, void *p, uint32_t *word)
+free_rest(struct slabc_cache *k, void *p, uint32_t *word)
 {
 	struct thread_block *tb = tls.block;
 	struct thread_cache *t = tb ? &tb->cache[k->v.index] : NULL;
 
+	if (!word && !k->debug && free_quick(k, p))
+		return;
 	if (t && (k->mark & SHEAF_NODED) && free_noded(k, tb, p, &word))
 		return;
 	if (t && t->foreign) {
@@ -60,6 +82,23 @@ free_other(struct slabc_cache *k, void *p, uint32_t *word)
 			return;
 	}
 	thread_free_slow(k, p);
+}
+
+/* What is not for the main sheaf: first of all what is for the foreign one. */
+static __attribute__((noinline)) void
+free_other(struct slabc_cache *k, void *p, uint32_t *word)
+{
+	struct thread_block *tb = tls.block;
+
+	if (word && tb && tb->cache[k->v.index].foreign) {
+		struct thread_cache *t = &tb->cache[k->v.index];
+		uint32_t w = atomic_read(word);
+
+		if (sheaf_is_foreign(&k->v, w) &&
+			sheaf_push_foreign(t->foreign, t->record, (uint32_t)((uint64_t)((char *)p - k->v.base) >> LAYOUT_PLACE_SHIFT), word, w))
+			return;
+	}
+	free_rest(k, p, word);
 }
 
 void
@@ -86,6 +125,20 @@ fault_counter(struct slabc_cache *k, enum fault kind)
 	}
 }
 
+/* Is it an object of another cache, whose handle should have been used? */
+static const char *
+other_cache(const struct slabc_cache *k, const void *p)
+{
+	uint64_t off = (uint64_t)((const char *)p - k->c->base);
+	uint8_t incarnation;
+	uint32_t cache, *word;
+
+	if (off >= k->c->span || off % (1u << LAYOUT_PLACE_SHIFT) ||
+		!ref_find_word(k->c, (uint32_t)(off >> LAYOUT_PLACE_SHIFT), &cache, &word, &incarnation) || cache == k->v.cache)
+		return NULL;
+	return k->c->caches[cache].name;
+}
+
 static int
 fault_count(struct slabc_cache *k, enum fault kind, const void *p, uint64_t *np)
 {
@@ -98,7 +151,11 @@ fault_count(struct slabc_cache *k, enum fault kind, const void *p, uint64_t *np)
 				  "freed by reference",
 	};
 
+	const char *other = kind == FAULT_WILD ? other_cache(k, p) : NULL;
+
 	*np = atomic_add(fault_counter(k, kind), 1) + 1;
+	if (other)
+		return error_set(EINVAL, "free of %p in cache '%s' refused: it is no object of this cache: it is one of cache '%.47s'", p, k->name, other);
 	return error_set(EINVAL, "free of %p in cache '%s' refused: %s", p, k->name, sentences[kind]);
 }
 

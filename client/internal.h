@@ -9,6 +9,7 @@
  *   inline.c       the fast path in a program's own code
  *   block.c        thread blocks: first use, exit, frees put off
  *   thread.c       a thread's sheaves: allocation, room for frees
+ *   rack.c         those that it has in hand beside main and spare
  *   free.c         frees
  *   foreign.c      a thread's foreign sheaf: others' objects, claimed later
  *   node.c         the thread's node, and what goes back to others
@@ -50,6 +51,10 @@ enum {
 	CLIENT_BELL_BYTES = 4 * 1024 * 1024,
 	CLIENT_KEEP_BYTES = 1024 * 1024, /* in a process barn, before the program shows that it wants more */
 	CLIENT_MIN_EMPTY = 64, /* empty sheaves that a process barn keeps at any rate */
+	/* In a thread's rack of sheaves of each kind: at most so many, and of those with objects no more bytes. Moved at once: at most so many. */
+	CLIENT_RACK = 16,
+	CLIENT_RACK_BYTES = 128 * 1024,
+	CLIENT_RACK_BATCH = 8,
 	CLIENT_N_CLASSES = 13, /* of sizes: 8, 16, 32, 64, 96, 128, 192, 256, 512 .. 8192 bytes */
 	CLIENT_NO_SLOT = -1,
 	CLIENT_REVOKED_TRIES = 20000, /* of sheaf_pause(): until slabd, should it die, is replaced */
@@ -126,6 +131,7 @@ struct slabc_cache {
 	uint32_t max_full;  /* sheaves with objects that the process barn may ever keep: max_cached */
 	uint32_t max_empty; /* and without */
 	uint32_t max_ask;
+	uint32_t rack; /* sheaves of each kind in a thread's rack */
 	/* Sheaves to ask for next; sheaves given back since the last doorbell.  Any thread. */
 	uint32_t ask;
 	/* Sheaves with objects that the process barn keeps now: doubled, up to max_full, when a refill follows a flush. Any thread. */
@@ -159,12 +165,22 @@ struct __attribute__((aligned(64))) thread_cache {
 	uint16_t home_os_node;
 	uint32_t home_first;
 	uint32_t n_home;
+	uint16_t opened_s;  /* coarse time at which the foreign sheaf was begun, seconds, cut off */
 	uint16_t n_unasked; /* frees for which slabd is not to be asked for a sheaf: it was, and gave none */
 };
 _Static_assert(sizeof(struct thread_cache) == 64 && LAYOUT_MAX_SLOTS <= INT16_MAX + 1, "thread_cache");
 
 /* A thread that has nothing. */
 extern const struct thread_cache thread_cache_none;
+
+/* Sheaves of one kind that a thread has in hand (rack.c). */
+struct rack {
+	uint32_t n;
+	bool is_fresh; /* those that came last were filled by slabd */
+	uint16_t slot[CLIENT_RACK + 1];
+	struct sheaf *sheaf[CLIENT_RACK + 1];
+};
+enum rack_kind { RACK_FULL, RACK_EMPTY };
 
 struct thread_deferred {
 	struct slabc_cache *k;
@@ -182,6 +198,7 @@ struct thread_block {
 	uint32_t n_deferred;
 	struct sheaf *main[CLIENT_MAX_HANDLES]; /* by handle; never NULL */
 	struct thread_cache cache[CLIENT_MAX_HANDLES];
+	struct rack rack[CLIENT_MAX_HANDLES][RACK_EMPTY + 1]; /* by handle; n is 0 where there is no record */
 	struct thread_deferred deferred[CLIENT_MAX_DEFERRED];
 	struct thread_block *next, **linkp;
 };
@@ -220,7 +237,8 @@ int options_read(void *to, size_t size, const void *from);
 int64_t session_now_ns(void);
 /* When a call that began just now must be over; *deadlinep 0: not looked at the clock yet. */
 int64_t session_deadline(const struct slabc *c, int64_t *deadlinep);
-int session_connect(struct slabc *c, const char *path, int64_t deadline);
+/* source: who named the path. */
+int session_connect(struct slabc *c, const char *path, const char *source, int64_t deadline);
 /* Sends and waits for the reply.  fds, n_fdsp as in channel_recv(), NULL: none. */
 int session_call(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int64_t deadline);
 int session_call_fds(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int *fds,
@@ -247,9 +265,13 @@ void mapping_drop(struct slabc *c);
 struct sheaf *mapping_sheaf(const struct slabc *c, uint32_t slot);
 
 /* block.c */
-/* The calling thread is inside from here on.  false, a nested call: it was already, or is in the midst of k's (if not NULL) main sheaf. */
+/* Is the calling thread in the midst of one of its sheaves of k?  So in a handler that interrupted a call that went without thread_enter(). */
+bool thread_is_amid(const struct slabc_cache *k);
+/* The calling thread is inside from here on.  false, a nested call: it was already, or is in the midst of one of its sheaves of k (if not NULL). */
 bool thread_enter(const struct slabc_cache *k);
 void thread_leave(void);
+/* As thread_enter(), where the calling thread has a record of k, of an ordinary cache, and nothing to catch up on: its block. NULL: the long way. */
+struct thread_block *thread_enter_quick(const struct slabc_cache *k);
 /* The calling thread's block and its record of k, made if need be. */
 int thread_get(struct slabc_cache *k, struct thread_block **tbp);
 /* library_lock held: the thread's sheaves of handle i go to the process barn, or are forgotten. */
@@ -279,26 +301,36 @@ void cache_settle(struct slabc_cache *k);
 void cache_bury(struct slabc *c, uint32_t id);
 /* Takes the newest sheaf off one of the lists for holder, ready for use; CLIENT_NO_SLOT: there is none. */
 int32_t barn_get(struct slabc_cache *k, uint64_t *head, uint32_t holder, struct sheaf **sheafp);
+/* The same, some at once: up to `want`, newest first. Returns how many. *is_freshp: was the last one filled by slabd? */
+uint32_t barn_get_some(
+	struct slabc_cache *k, uint64_t *head, uint32_t holder, uint32_t want, int32_t *slots, struct sheaf **sheaves, bool *is_freshp);
 /* Hands on a sheaf that `holder` holds and that is no longer used. false: slabd has it. */
 bool barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
-/* The same, to slabd whatever the barn has room for. */
+/* The same of n sheaves, which all have objects or all have none. */
+void barn_put_some(struct slabc_cache *k, uint32_t n, const int32_t *slots, struct sheaf *const *sheaves, uint32_t holder);
+/* As barn_put(), to slabd whatever the barn has room for. */
 bool barn_return(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
 /* Puts a taken sheaf into the state in which it may be used. */
 void sheaf_open(const struct slabc_cache *k, struct sheaf *s, uint32_t slot);
 /* Makes it busy for good, so that it may be handed on.  false: slabd has taken it, and it was let go of; or slabd died at that. */
 bool sheaf_shut(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
-/* slabd has taken the sheaf (LAYOUT_HOLDER_RECALLED), and its thread has forgotten it: slabd may lend the slot again. */
+/* slabd has taken the sheaf (LAYOUT_HOLDER_RECALLED), an ordinary one, and its thread has forgotten it: slabd may lend the slot again. */
 void sheaf_let_go(struct slabc_cache *k, uint32_t slot);
+/*
+ * Of a revoked sheaf that is holder's: forgets it, for none, once slabd is through with it, so that slabd may lend the slot again.  false: not
+ * yet, or slabd finds it busy and lets it be.
+ */
+bool sheaf_forget(struct slabc_cache *k, uint32_t holder, struct sheaf **sheafp, int16_t *slotp, struct sheaf *none);
 /* Lets slabd finish what it does with a revoked sheaf. */
 void sheaf_pause(void);
-/* Objects in a sheaf of one's own; -1: revoked. */
-int32_t sheaf_look(struct sheaf *s);
 /* library_lock held: the handle is in no chain and with no thread. */
 void handle_free(struct slabc_cache *k);
 /* Gets objects into the process barn. */
 int cache_refill(struct slabc_cache *k, int64_t deadline);
 /* As cache_refill(), without waiting, when the barn runs low and refills have followed each other: so that a steady thread never waits. */
 void cache_ask_ahead(struct slabc_cache *k);
+/* Follows the knobs, if they have been tuned. */
+void cache_learn_now(struct slabc_cache *k);
 /* Gets an empty sheaf into the process barn. */
 int cache_lend(struct slabc_cache *k, int64_t deadline);
 /* A sheaf with n objects, for the application; in a cache of runs with one, of n_pages. */
@@ -317,6 +349,8 @@ void *thread_alloc_slow(struct slabc_cache *k);
 /* Makes the thread's main sheaf hold an object, or have room for one. Only from inside. */
 int thread_fetch(struct slabc_cache *k, struct thread_block *tb, uint32_t *n_droppedp, int64_t *deadlinep);
 int thread_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep);
+/* As that, from what the process has; false: only by the long way. */
+bool thread_make_room_now(struct slabc_cache *k, struct thread_block *tb);
 /* One object by the slow path. Only from inside. */
 int thread_alloc_one(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, void **pp);
 /* Entries that a sheaf of the thread takes; 0: revoked, or none. */
@@ -335,12 +369,23 @@ bool thread_get_empty(struct slabc_cache *k, struct thread_block *tb, int64_t *d
 /* Gives back to the barn, sending nothing, a sheaf that was borrowed from it. */
 void thread_lend_back(struct slabc_cache *k, uint32_t slot, struct sheaf *s);
 
+/* rack.c: only from inside */
+/* A sheaf with objects, or without, of the rack or the barn; CLIENT_NO_SLOT: there is none.  What is in it is a hint, as in the barn. */
+int32_t rack_get(struct slabc_cache *k, struct thread_block *tb, enum rack_kind kind, struct sheaf **sheafp);
+/* Puts down a sheaf of the thread's that it no longer uses. */
+void rack_put(struct slabc_cache *k, struct thread_block *tb, uint32_t slot, struct sheaf *s);
+/* All of them go to the barn, or are forgotten. */
+void rack_drop(struct slabc_cache *k, struct thread_block *tb, bool is_forgotten);
+
 /* foreign.c */
 /* Makes the thread's foreign sheaf have room.  false: none is to be had now, claim at once. Only from inside. */
 bool foreign_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep);
 /* Makes the claims; the sheaf goes on to the barn, its record stays with the thread.  Only from inside. */
 void foreign_flush(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *t);
-/* As that, and the record goes too. */
+/* As that, if it is old: no claim is made so late that a generation could have come round (I1b).  For the slow paths; slabd sees to other threads. */
+enum { FOREIGN_MAX_AGE_S = 2 };
+void foreign_flush_old(struct slabc_cache *k, struct thread_block *tb);
+/* As foreign_flush(), and the record goes too. */
 void foreign_drop(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *t);
 
 /* node.c */
@@ -405,17 +450,38 @@ cache_is_wordless(const struct slabc *c, uint32_t cache)
 	return c->caches[cache].flags & LAYOUT_CACHE_NO_OWNER;
 }
 
+static inline void
+cache_learn(struct slabc_cache *k)
+{
+	if (__builtin_expect(atomic_read(&k->c->caches[k->v.cache].knobs) != atomic_read(&k->knobs), 0))
+		cache_learn_now(k);
+}
+
 static inline uint32_t
 thread_holder(const struct thread_block *tb)
 {
 	return LAYOUT_HOLDER_THREAD + tb->number;
 }
 
-/* Interrupted by a handler in the midst of it?  What is asked of the calling thread's main sheaf only. */
+/* Interrupted by a handler in the midst of it?  What is asked of the calling thread's sheaves only. */
 static inline bool
 sheaf_is_entered(const struct sheaf *s)
 {
-	return s != &no_sheaf && (atomic_read(&s->busy) & SHEAF_BUSY) != 0;
+	return s && s != &no_sheaf && (atomic_read(&s->busy) & SHEAF_BUSY) != 0;
+}
+
+/* Objects in a sheaf of one's own; -1: revoked. */
+static inline int32_t
+sheaf_look(struct sheaf *s)
+{
+	int32_t n;
+
+	if (s == &no_sheaf)
+		return 0;
+	sheaf_enter(s);
+	n = atomic_read(&s->floor) == SHEAF_REVOKED ? -1 : (int32_t)atomic_read(&s->size);
+	sheaf_leave(s);
+	return n;
 }
 
 /* An object from the top of a sheaf of any kind. */

@@ -69,24 +69,14 @@ node_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadline
 	int32_t n;
 
 	if (s) {
-		/* In a handler that interrupted this very sheaf. */
-		if (sheaf_is_entered(s))
-			return false;
 		n = sheaf_look(s);
 		if (n >= 0 && (uint32_t)n < thread_limit(k, s))
 			return true;
-		/* Revoked: slabd is about to take it, or has it. */
-		if (n < 0 && atomic_read(&k->c->slots[t->away_slot].holder) == thread_holder(tb))
-			return false;
-		if (n >= 0) {
+		if (n >= 0)
 			flush_away(k, tb, t);
-		} else {
-			uint32_t had = (uint32_t)t->away_slot;
-
-			atomic_write(&t->away, (struct sheaf *)NULL);
-			t->away_slot = CLIENT_NO_SLOT;
-			sheaf_let_go(k, had);
-		}
+		/* Revoked, and slabd is about to take it. */
+		else if (!sheaf_forget(k, thread_holder(tb), &t->away, &t->away_slot, NULL))
+			return false;
 	}
 	if (!thread_get_empty(k, tb, deadlinep, &s, &slot))
 		return false;

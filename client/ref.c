@@ -33,8 +33,9 @@ stale(const char *why)
 	return error_set(ESTALE, "the reference is stale: %s", why);
 }
 
-bool
-ref_find_word(const struct slabc *c, uint32_t place, uint32_t *cachep, uint32_t **wordp, uint8_t *incarnationp)
+/* Inlined where every object of a pipe comes by: slabc_ref_of(), slabc_deref(). */
+__attribute__((always_inline)) static inline bool
+find_word(const struct slabc *c, uint32_t place, uint32_t *cachep, uint32_t **wordp, uint8_t *incarnationp)
 {
 	const struct layout_page *page = &c->pages[place >> LAYOUT_PLACE_PAGE_SHIFT];
 	/* order: PAGE_MAP acquire - pairs with slabd's last store of the entry, the cache id */
@@ -55,9 +56,15 @@ ref_find_word(const struct slabc *c, uint32_t place, uint32_t *cachep, uint32_t 
 	return true;
 }
 
+bool
+ref_find_word(const struct slabc *c, uint32_t place, uint32_t *cachep, uint32_t **wordp, uint8_t *incarnationp)
+{
+	return find_word(c, place, cachep, wordp, incarnationp);
+}
+
 /* Follows a reference as far as the word, which the caller reads. */
-static bool
-find_ref(const struct slabc *c, slabc_ref ref, struct place_found *found)
+__attribute__((always_inline)) static inline bool
+follow(const struct slabc *c, slabc_ref ref, struct place_found *found)
 {
 	uint32_t i = (uint32_t)(ref >> 56) - 1;
 	const struct layout_segment *segment;
@@ -70,13 +77,19 @@ find_ref(const struct slabc *c, slabc_ref ref, struct place_found *found)
 	segment = &c->arena->segments[i];
 	if ((found->place >> LAYOUT_PLACE_PAGE_SHIFT) - segment->first_page >= segment->n_pages)
 		return false;
-	if (!ref_find_word(c, found->place, &found->cache, &found->word, &incarnation))
+	if (!find_word(c, found->place, &found->cache, &found->word, &incarnation))
 		return false;
 	if (incarnation != (uint8_t)(ref >> 48) && !MUTANT(NO_INCARNATION))
 		return false;
 	found->p = c->base + ((uint64_t)found->place << LAYOUT_PLACE_SHIFT);
 	STEP(DEREF_READ);
 	return true;
+}
+
+static bool
+find_ref(const struct slabc *c, slabc_ref ref, struct place_found *found)
+{
+	return follow(c, ref, found);
 }
 
 static int
@@ -103,7 +116,7 @@ segment_of(const struct slabc *c, uint32_t page)
 
 /* Makes the word say SHARED, if it names a holder who lets it. */
 static int
-share(const struct slabc *c, uint32_t *word, uint32_t *wp)
+share(const struct slabc *c, const void *p, uint32_t *word, uint32_t *wp)
 {
 	/* order: WORD acquire - what the holder wrote */
 	uint32_t w = atomic_read_acquire(word);
@@ -111,11 +124,11 @@ share(const struct slabc *c, uint32_t *word, uint32_t *wp)
 	for (uint32_t tries = 0; tries < MAX_LOST_CLAIMS; tries++) {
 		*wp = w;
 		if (!word_is_live(w))
-			return error_set(EINVAL, "a reference of an object that nobody holds");
+			return error_set(EINVAL, "a reference of %p, which nobody holds: it was freed", p);
 		if (word_state(w) == WORD_SHARED)
 			return 0;
 		if (word_owner(w) != c->me)
-			return error_set(EINVAL, "a reference of an object that another client holds and has not shared");
+			return error_set(EINVAL, "a reference of %p, which another client holds and has not shared", p);
 		/* order: WORD release - what was written into the object is there for who resolves the reference */
 		*wp = word_with(w, c->me, WORD_SHARED);
 		STEP(SHARE_READ);
@@ -125,7 +138,7 @@ share(const struct slabc *c, uint32_t *word, uint32_t *wp)
 	return error_set(EIO, "the object's word changed %d times", MAX_LOST_CLAIMS);
 }
 
-static slabc_ref
+__attribute__((always_inline)) static inline slabc_ref
 make(const struct slabc *c, uint32_t place, uint8_t incarnation, uint32_t w)
 {
 	uint64_t segment = segment_of(c, place >> LAYOUT_PLACE_PAGE_SHIFT);
@@ -133,8 +146,9 @@ make(const struct slabc *c, uint32_t place, uint8_t incarnation, uint32_t w)
 	return (segment + 1) << 56 | (uint64_t)incarnation << 48 | (uint64_t)word_generation(w) << 32 | place;
 }
 
-slabc_ref
-slabc_ref_of(struct slabc *c, const void *p)
+/* What is not SHARED already, or cannot be. */
+static __attribute__((noinline)) slabc_ref
+ref_of(struct slabc *c, const void *p)
 {
 	uint64_t off = (uint64_t)((const char *)p - c->base);
 	uint32_t place = (uint32_t)(off >> LAYOUT_PLACE_SHIFT), cache, w = 0, *word;
@@ -145,13 +159,31 @@ slabc_ref_of(struct slabc *c, const void *p)
 		if (off >= c->span || off % (1u << LAYOUT_PLACE_SHIFT) || !ref_find_word(c, place, &cache, &word, &incarnation))
 			r = error_set(EINVAL, "%p is not the first byte of an object of this arena", p);
 		else if (!cache_is_wordless(c, cache))
-			r = share(c, word, &w);
+			r = share(c, p, word, &w);
 	}
 	if (r == 0) {
 		return make(c, place, incarnation, w);
 	}
 	errno = -r;
 	return 0;
+}
+
+slabc_ref
+slabc_ref_of(struct slabc *c, const void *p)
+{
+	uint64_t off = (uint64_t)((const char *)p - c->base);
+	uint32_t place = (uint32_t)(off >> LAYOUT_PLACE_SHIFT), cache, w, *word;
+	uint8_t incarnation;
+
+	if (__builtin_expect(!c->is_readonly && !atomic_read(&c->is_forked) && off < c->span && off % (1u << LAYOUT_PLACE_SHIFT) == 0 &&
+				     find_word(c, place, &cache, &word, &incarnation) && !cache_is_wordless(c, cache),
+		    1)) {
+		/* order: WORD acquire - what the holder wrote */
+		w = atomic_read_acquire(word);
+		if (word_is_live(w) && word_state(w) == WORD_SHARED)
+			return make(c, place, incarnation, w);
+	}
+	return ref_of(c, p);
 }
 
 /*
@@ -170,22 +202,29 @@ become_reader(struct slabc *c)
 	atomic_write_release(&c->is_reader, 1);
 }
 
+static __attribute__((noinline)) void *
+not_followed(const struct slabc *c)
+{
+	int r = session_usable(c);
+
+	return error_null(r < 0 ? r : stale("the object was freed, or is another one now"));
+}
+
 void *
 slabc_deref(struct slabc *c, slabc_ref ref)
 {
 	struct place_found found;
-	int r = session_usable(c);
 
-	if (r < 0)
-		return error_null(r);
+	if (__builtin_expect(atomic_read(&c->is_forked), 0))
+		return not_followed(c);
 	/* order: READER_SHOWN acquire - pairs with become_reader() */
 	if (__builtin_expect(!atomic_read_acquire(&c->is_reader), 0) && !MUTANT(SHOW_LATE))
 		become_reader(c);
 	/* order: WORD acquire - pairs with the holder's sharing of it */
-	if (__builtin_expect(!find_ref(c, ref, &found) ||
+	if (__builtin_expect(!follow(c, ref, &found) ||
 				     (!word_stands(atomic_read_acquire(found.word), found.generation) && !cache_is_wordless(c, found.cache)),
 		    0))
-		return error_null(stale("the object was freed, or is another one now"));
+		return not_followed(c);
 	return found.p;
 }
 
@@ -272,7 +311,7 @@ free_ref(struct slabc *c, slabc_ref ref)
 		r = thread_get(k, &tb);
 	if (r < 0)
 		return r;
-	if (sheaf_is_entered(tb->main[k->v.index]))
+	if (thread_is_amid(k))
 		return error_set(EAGAIN, "slabc_free_ref() in a signal handler that interrupted its cache");
 	thread_drain(tb);
 	return thread_free_exact(k, tb, found.place, found.word, found.generation, &deadline);

@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "client/reach.h"
 #include "proto/channel.h"
 #include "proto/codec.h"
 
@@ -97,14 +98,15 @@ wait_for(struct slabc *c, short events, int64_t deadline, const char *what)
 }
 
 int
-session_connect(struct slabc *c, const char *path, int64_t deadline)
+session_connect(struct slabc *c, const char *path, const char *source, int64_t deadline)
 {
 	static const struct timespec pause = {.tv_nsec = 1000000};
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	char why[REACH_SENTENCE_BYTES];
 
 	if (strlen(path) >= sizeof(address.sun_path))
-		return error_set(
-			EINVAL, "socket path of %zu bytes: at most %zu fit an address", strlen(path), sizeof(address.sun_path) - 1);
+		return error_set(EINVAL, "socket path (%s) of %zu bytes: at most %zu fit an address", source, strlen(path),
+			sizeof(address.sun_path) - 1);
 	strcpy(address.sun_path, path);
 	c->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (c->fd < 0)
@@ -114,9 +116,10 @@ session_connect(struct slabc *c, const char *path, int64_t deadline)
 
 		if (error == EINTR)
 			continue;
-		if (error != EAGAIN) /* backlog full: no poll() tells when it is not */
-			return error_set(error, "%.200s: %s%s", path, strerror(error),
-				error == ENOENT || error == ECONNREFUSED ? "; is slabd running, and is $SLABD_SOCKET right?" : "");
+		if (error != EAGAIN) { /* backlog full: no poll() tells when it is not */
+			reach_explain(path, source, error, why, sizeof(why));
+			return error_set(error, "%s", why);
+		}
 		if (session_now_ns() >= deadline)
 			return timed_out(c, "connecting");
 		nanosleep(&pause, NULL);

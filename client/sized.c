@@ -268,6 +268,7 @@ wild_fault(struct slabc *c, const void *p)
 	union proto_request request = {.fault = {.kind = FAULT_WILD, .place = (uint64_t)((const char *)p - c->base)}};
 	uint64_t n = atomic_add(&c->session_caches[0].n_wild_frees, 1) + 1;
 
+	request.fault.n = n;
 	if ((n & (n - 1)) == 0 && !tls.in_library)
 		session_post(c, PROTO_OP_FAULT, &request);
 	return error_set(EINVAL, "free of %p refused: it is no object of this arena", p);

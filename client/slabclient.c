@@ -145,7 +145,7 @@ options_read(void *to, size_t size, const void *from)
 }
 
 static int
-check_options(struct slabc_options *o, const struct slabc_options *opt)
+check_options(struct slabc_options *o, const struct slabc_options *opt, const char **sourcep)
 {
 	int r;
 
@@ -158,10 +158,15 @@ check_options(struct slabc_options *o, const struct slabc_options *opt)
 		return error_set(EINVAL, "flags 0x%x: SLABC_RDONLY is the only one", o->flags);
 	if (o->timeout_ms < -1)
 		return error_set(EINVAL, "timeout_ms %d: -1 (for ever), 0 (%d), or more", o->timeout_ms, DEFAULT_TIMEOUT_MS);
-	if (!o->socket)
+	*sourcep = "options.socket";
+	if (!o->socket) {
 		o->socket = getenv("SLABD_SOCKET");
-	if (!o->socket || !*o->socket)
+		*sourcep = "$SLABD_SOCKET";
+	}
+	if (!o->socket || !*o->socket) {
 		o->socket = SLABC_DEFAULT_SOCKET;
+		*sourcep = "the default; $SLABD_SOCKET is not set";
+	}
 	if (!o->arena)
 		o->arena = SLABC_DEFAULT_ARENA;
 	if (strlen(o->arena) >= sizeof(((struct proto_attach_request *)NULL)->arena))
@@ -232,7 +237,8 @@ session_open(struct slabc **cp, const struct slabc_options *opt)
 	struct slabc *c;
 	int64_t deadline = 0;
 	uint64_t nonce = 0;
-	int r = check_options(&o, opt);
+	const char *source = "";
+	int r = check_options(&o, opt, &source);
 
 	if (r < 0)
 		return r;
@@ -250,7 +256,7 @@ session_open(struct slabc **cp, const struct slabc_options *opt)
 	c->is_recallable = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 
 	session_deadline(c, &deadline);
-	r = session_connect(c, o.socket, deadline);
+	r = session_connect(c, o.socket, source, deadline);
 	if (r == 0)
 		r = hello(c, &nonce, deadline);
 	if (r == 0)

@@ -2,7 +2,7 @@
 /*
  * A thread's sheaves: allocation, and room for frees.
  *
- * Layers, fastest first: main sheaf, spare sheaf, process barn, slabd.  Main and spare are the thread's (holder THREAD + number); they are
+ * Layers, fastest first: main sheaf, spare sheaf, rack, process barn, slabd.  Main and spare are the thread's (holder THREAD + number); they are
  * touched only between busy = 1 and busy = 0, since a signal handler, or slabd after a revocation, may want the same sheaf.  A sheaf is put
  * in main's place before the old one is handed on, so a handler always finds a usable main, a busy one, or none.
  *
@@ -91,7 +91,7 @@ put_main(struct slabc_cache *k, struct thread_block *tb, int32_t slot, struct sh
 		t->spare_slot = old_slot;
 	}
 	if (going_slot != CLIENT_NO_SLOT)
-		barn_put(k, (uint32_t)going_slot, going, thread_holder(tb));
+		rack_put(k, tb, (uint32_t)going_slot, going);
 }
 
 static int
@@ -110,19 +110,13 @@ static int
 wait_revoked(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep)
 {
 	struct thread_cache *t = &tb->cache[k->v.index];
-	uint32_t slot = (uint32_t)t->main_slot;
-	int r = 0;
+	int r;
 
-	if (atomic_read(&k->c->slots[slot].holder) != thread_holder(tb)) {
-		/* Forgotten first: once let go of, it may be another thread's. */
-		t->main_slot = CLIENT_NO_SLOT;
-		atomic_write(&tb->main[k->v.index], &no_sheaf);
-		sheaf_let_go(k, slot);
-	} else {
-		r = check_deadline(k, deadlinep);
-		if (r == 0)
-			sheaf_pause();
-	}
+	if (sheaf_forget(k, thread_holder(tb), &tb->main[k->v.index], &t->main_slot, &no_sheaf))
+		return 0;
+	r = check_deadline(k, deadlinep);
+	if (r == 0)
+		sheaf_pause();
 	return r;
 }
 
@@ -138,13 +132,7 @@ look_at_spare(struct slabc_cache *k, struct thread_block *tb, int32_t *np)
 	*np = sheaf_look(s);
 	if (*np >= 0)
 		return s;
-	if (atomic_read(&k->c->slots[t->spare_slot].holder) != thread_holder(tb)) {
-		uint32_t slot = (uint32_t)t->spare_slot;
-
-		t->spare = NULL;
-		t->spare_slot = CLIENT_NO_SLOT;
-		sheaf_let_go(k, slot);
-	}
+	sheaf_forget(k, thread_holder(tb), &t->spare, &t->spare_slot, NULL);
 	return NULL;
 }
 
@@ -170,11 +158,28 @@ thread_drop_top(struct slabc_cache *k, struct sheaf *s)
 	return is_dropped;
 }
 
+/* Main gives way to a sheaf with objects that the process has.  false: there is none. */
+static bool
+fetch_now(struct slabc_cache *k, struct thread_block *tb)
+{
+	struct sheaf *s;
+	int32_t slot, n;
+
+	if (look_at_spare(k, tb, &n) && n > 0) {
+		swap_spare(k, tb);
+		return true;
+	}
+	slot = rack_get(k, tb, RACK_FULL, &s);
+	if (slot == CLIENT_NO_SLOT)
+		return false;
+	put_main(k, tb, slot, s, true);
+	return true;
+}
+
 int
 thread_fetch(struct slabc_cache *k, struct thread_block *tb, uint32_t *n_droppedp, int64_t *deadlinep)
 {
-	int32_t n, slot;
-	struct sheaf *s;
+	int32_t n;
 	int r;
 
 	while ((n = sheaf_look(tb->main[k->v.index])) != 0) {
@@ -191,24 +196,15 @@ thread_fetch(struct slabc_cache *k, struct thread_block *tb, uint32_t *n_dropped
 				return r;
 		}
 	}
-	if (look_at_spare(k, tb, &n) && n > 0) {
-		swap_spare(k, tb);
-		return 0;
-	}
-	for (;;) {
-		slot = barn_get(k, &k->shown->full, thread_holder(tb), &s);
-		if (slot != CLIENT_NO_SLOT) {
-			count_one(&k->shown->n_barn_gets);
-			put_main(k, tb, slot, s, true);
-			cache_ask_ahead(k);
-			return 0;
-		}
+	foreign_flush_old(k, tb);
+	while (!fetch_now(k, tb)) {
 		r = check_deadline(k, deadlinep);
 		if (r == 0)
 			r = cache_refill(k, session_deadline(k->c, deadlinep));
 		if (r < 0)
 			return r;
 	}
+	return 0;
 }
 
 int
@@ -266,11 +262,20 @@ nested_alloc(struct slabc_cache *k)
 void *
 thread_alloc_slow(struct slabc_cache *k)
 {
-	int error = errno, r = cache_usable(k);
-	struct thread_block *tb;
+	struct thread_block *tb = thread_enter_quick(k);
+	int error = errno, r;
 	int64_t deadline = 0;
 	void *p = NULL;
 
+	if (tb) {
+		if (sheaf_look(tb->main[k->v.index]) == 0 && fetch_now(k, tb))
+			p = sheaf_take(k, tb->main[k->v.index]);
+		thread_leave();
+		errno = error;
+		if (p)
+			return p;
+	}
+	r = cache_usable(k);
 	if (r < 0)
 		return error_null(r);
 	if (!thread_enter(k))
@@ -297,14 +302,14 @@ find_empty(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, i
 {
 	int r;
 
-	*slotp = barn_get(k, &k->shown->empty, thread_holder(tb), sheafp);
+	*slotp = rack_get(k, tb, RACK_EMPTY, sheafp);
 	if (*slotp != CLIENT_NO_SLOT)
 		return 0;
 	r = check_deadline(k, deadlinep);
 	if (r == 0)
 		r = cache_lend(k, session_deadline(k->c, deadlinep));
 	if (r == 0)
-		*slotp = barn_get(k, &k->shown->empty, thread_holder(tb), sheafp);
+		*slotp = rack_get(k, tb, RACK_EMPTY, sheafp);
 	return r;
 }
 
@@ -316,7 +321,7 @@ thread_get_empty(struct slabc_cache *k, struct thread_block *tb, int64_t *deadli
 
 	if (t->n_unasked > 0) {
 		t->n_unasked--;
-		slot = barn_get(k, &k->shown->empty, thread_holder(tb), sheafp);
+		slot = rack_get(k, tb, RACK_EMPTY, sheafp);
 	} else if (find_empty(k, tb, deadlinep, &slot, sheafp) < 0) {
 		t->n_unasked = FREES_UNASKED;
 	}
@@ -339,7 +344,7 @@ find_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, in
 	/* Where another thread was faster the caller comes again. */
 	if (r == 0)
 		return 0;
-	*slotp = barn_get(k, &k->shown->full, thread_holder(tb), sheafp);
+	*slotp = rack_get(k, tb, RACK_FULL, sheafp);
 	if (*slotp != CLIENT_NO_SLOT && has_room(k, *sheafp))
 		return 0;
 	if (*slotp != CLIENT_NO_SLOT)
@@ -347,21 +352,49 @@ find_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, in
 	return r;
 }
 
+/* The spare, if there is room in it, takes main's place. */
+static bool
+swap_for_room(struct slabc_cache *k, struct thread_block *tb)
+{
+	struct sheaf *s;
+	int32_t n;
+
+	if (k->is_single || !(s = look_at_spare(k, tb, &n)) || (uint32_t)n >= thread_limit(k, s))
+		return false;
+	swap_spare(k, tb);
+	return true;
+}
+
+bool
+thread_make_room_now(struct slabc_cache *k, struct thread_block *tb)
+{
+	struct sheaf *s = tb->main[k->v.index];
+	int32_t n = sheaf_look(s), slot;
+
+	if (n < 0)
+		return false;
+	if ((uint32_t)n < thread_limit(k, s) || swap_for_room(k, tb))
+		return true;
+	slot = rack_get(k, tb, RACK_EMPTY, &s);
+	if (slot != CLIENT_NO_SLOT)
+		put_main(k, tb, slot, s, false);
+	return slot != CLIENT_NO_SLOT;
+}
+
 int
 thread_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep)
 {
+	foreign_flush_old(k, tb);
 	for (;;) {
 		struct sheaf *s = tb->main[k->v.index];
-		int32_t slot, n;
+		int32_t slot;
 		int r = 0;
 
 		if (has_room(k, s))
 			return 0;
 		if (sheaf_look(s) < 0) {
 			r = wait_revoked(k, tb, deadlinep);
-		} else if (!k->is_single && (s = look_at_spare(k, tb, &n)) && (uint32_t)n < thread_limit(k, s)) {
-			swap_spare(k, tb);
-		} else {
+		} else if (!swap_for_room(k, tb)) {
 			r = find_room(k, tb, deadlinep, &slot, &s);
 			if (r == 0 && slot != CLIENT_NO_SLOT)
 				put_main(k, tb, slot, s, false);

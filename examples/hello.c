@@ -42,7 +42,7 @@ hello_run(struct slabc *c)
 	if (!g)
 		return hello_fail("slabc_alloc", errno);
 	g->n_bytes = (unsigned)snprintf(g->text, sizeof(g->text), "hello from process %ld", (long)getpid());
-	printf("hello: client %#x wrote %u bytes: %s\n", slabc_client_id(c), g->n_bytes, g->text);
+	printf("hello: client %u wrote %u bytes: %s\n", slabc_client_id(c), g->n_bytes, g->text);
 
 	/* slabc_free returns nothing and keeps errno, unless it refuses. */
 	errno = 0;

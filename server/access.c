@@ -111,8 +111,9 @@ void
 access_explain(
 	const struct access *access, const struct access_peer *peer, enum access_want want, const char *arena, char *why, size_t why_size)
 {
-	static const char *const classes[] = {"others", "its group", "its owner"};
+	static const char *const classes[] = {"others' digit", "the group's digit", "the owner's digit"};
 	enum access_class class = class_of(access, peer);
+	unsigned bits = bits_of(access, class);
 
 	if (want == ACCESS_ADMIN)
 		snprintf(why, why_size,
@@ -120,13 +121,14 @@ access_explain(
 			peer->uid, arena, access->owner_name, arena);
 	else if (want == ACCESS_WRITE && access_may(access, peer, ACCESS_READ))
 		snprintf(why, why_size,
-			"uid %u may only read arena '%s' (owner %s, group %s, mode %04o, of which %s count); use SLABC_RDONLY, or change "
+			"uid %u may only read arena '%s' (owner %s, group %s, mode %04o, of which %s (%u) counts); use SLABC_RDONLY, or "
+			"change "
 			"%s in [arena %s]",
-			peer->uid, arena, access->owner_name, access->group_name, access->mode, classes[class],
+			peer->uid, arena, access->owner_name, access->group_name, access->mode, classes[class], bits,
 			class == CLASS_OTHERS ? "mode=, or join the group" : "mode=", arena);
 	else
 		snprintf(why, why_size,
-			"uid %u may not %s arena '%s' (owner %s, group %s, mode %04o, of which %s count); change %s in [arena %s]",
+			"uid %u may not %s arena '%s' (owner %s, group %s, mode %04o, of which %s (%u) counts); change %s in [arena %s]",
 			peer->uid, want == ACCESS_READ ? "read" : "use", arena, access->owner_name, access->group_name, access->mode,
-			classes[class], class == CLASS_OTHERS ? "mode=, or join the group" : "mode=", arena);
+			classes[class], bits, class == CLASS_OTHERS ? "mode=, or join the group" : "mode=", arena);
 }

@@ -6,6 +6,8 @@
  * without anybody mapping anything anew.  Pages are committed by segment_commit() before a slab lies in them and punched when a unit is
  * free; one of hugetlb pages, of which a hole cannot be read when the pool is empty, waits for its last reader (readers.h).
  * Transparent huge pages are 4 KiB pages of which the kernel makes one after that (segment_collapse()); a unit of which it cannot stays as it is.
+ * That takes milliseconds, and on a busy machine a hundred: at the start for the reserve, which nobody waits for but who starts slabd; later between
+ * requests, never in one (arena_collapse(), by slabd.c's timer).
  */
 #include "server/arena.h"
 
@@ -132,11 +134,18 @@ note_shortage(struct arena_segment *s, int r)
 static void
 collapse_unit(struct arena_segment *s, const struct segment_extent *extent)
 {
+	uint32_t unit = (uint32_t)(extent->off / huge_bytes);
 	int r = segment_collapse(extent);
 
 	if (r == 0) {
-		bitset_set(&s->collapsed, (uint32_t)(extent->off / huge_bytes));
+		bitset_set(&s->collapsed, unit);
 		atomic_add(&s->arena->thp_bytes, extent->bytes);
+		return;
+	}
+	/* A client has a page of it in the kernel's hands just now. */
+	if (r == -EAGAIN && !bitset_test(&s->retried, unit)) {
+		bitset_set(&s->retried, unit);
+		bitset_set(&s->waiting, unit);
 		return;
 	}
 	if (s->said_collapse == r)
@@ -176,7 +185,11 @@ commit_unit(void *ctx, uint32_t first, uint32_t n)
 	if (n_misplaced && atomic_add(&arena->n_misplaced, n_misplaced) == 0)
 		log_warning("arena '%s': %u pages lie on another node than %u, which was asked for", arena->name, n_misplaced,
 			arena->topology.os_node[s->node]);
-	if (s->is_thp)
+	if (!s->is_thp)
+		return 0;
+	if (arena->is_made)
+		bitset_set(&s->waiting, first >> s->unit_order);
+	else
 		collapse_unit(s, &extent);
 	return 0;
 }
@@ -189,6 +202,10 @@ give_back_unit(void *ctx, uint32_t first, uint32_t n)
 	int r = segment_give_back(&extent);
 
 	s->ask_again_ns = 0;
+	if (s->is_thp) {
+		bitset_clear(&s->waiting, first >> s->unit_order);
+		bitset_clear(&s->retried, first >> s->unit_order);
+	}
 	if (s->is_thp && bitset_test(&s->collapsed, first >> s->unit_order)) {
 		bitset_clear(&s->collapsed, first >> s->unit_order);
 		atomic_add(&s->arena->thp_bytes, -extent.bytes);
@@ -234,6 +251,14 @@ make_table(const char *name, uint64_t bytes, int *fdp, int *fd_readonlyp, void *
 	return segment_map(fd, bytes, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE, NULL, mapp);
 }
 
+static void
+deinit_thp(struct arena_segment *s)
+{
+	bitset_deinit(&s->collapsed);
+	bitset_deinit(&s->waiting);
+	bitset_deinit(&s->retried);
+}
+
 /* n_pages is a multiple of the rung's unit. */
 static int
 add_segment(struct arena *arena, unsigned node, const struct rung *rung, uint32_t n_pages)
@@ -261,9 +286,13 @@ add_segment(struct arena *arena, unsigned node, const struct rung *rung, uint32_
 	s->fd_readonly = segment_reopen_readonly(s->fd);
 	r = s->fd_readonly < 0 ? s->fd_readonly : bitset_init(&s->collapsed, n_pages >> rung->unit_order);
 	if (r == 0)
+		r = bitset_init(&s->waiting, n_pages >> rung->unit_order);
+	if (r == 0)
+		r = bitset_init(&s->retried, n_pages >> rung->unit_order);
+	if (r == 0)
 		r = pages_init(&s->pages, n_pages, rung->unit_order, 0, rung->kind == LAYOUT_PAGES_4K ? &page_ops : &hugetlb_ops, s);
 	if (r < 0) {
-		bitset_deinit(&s->collapsed);
+		deinit_thp(s);
 		close(s->fd);
 		if (s->fd_readonly >= 0)
 			close(s->fd_readonly);
@@ -517,6 +546,7 @@ arena_new(struct arena **arenap, const struct arena_options *options, char *why,
 		goto failed;
 	show_arena(arena);
 	arena->recall_error = recall_probe();
+	arena->is_made = true;
 	*arenap = arena;
 	return 0;
 failed:
@@ -545,7 +575,7 @@ arena_free(struct arena *arena)
 			cache_free(arena->caches[id]);
 	for (unsigned i = 0; i < arena->n_segments; i++) {
 		pages_deinit(&arena->segments[i].pages);
-		bitset_deinit(&arena->segments[i].collapsed);
+		deinit_thp(&arena->segments[i]);
 		close(arena->segments[i].fd);
 		close(arena->segments[i].fd_readonly);
 	}
@@ -679,6 +709,51 @@ arena_trim(struct arena *arena)
 {
 	for (unsigned i = 0; i < arena->n_segments; i++)
 		pages_trim(&arena->segments[i].pages);
+}
+
+bool
+arena_has_thp(const struct arena *arena)
+{
+	for (unsigned i = 0; i < arena->n_segments; i++)
+		if (arena->segments[i].is_thp)
+			return true;
+	return false;
+}
+
+/* The segment's lowest unit that waits, from `from` on.  BITSET_NONE: there is none, or units come or go just now. */
+static uint32_t
+collapse_next(struct arena_segment *s, uint32_t from)
+{
+	uint32_t unit;
+
+	if (!pages_try_hold(&s->pages))
+		return BITSET_NONE;
+	unit = bitset_first(&s->waiting, from);
+	if (unit != BITSET_NONE) {
+		struct segment_extent extent = extent_of(s, unit << s->unit_order, 1u << s->unit_order);
+
+		bitset_clear(&s->waiting, unit);
+		collapse_unit(s, &extent);
+	}
+	pages_let_go(&s->pages);
+	return unit;
+}
+
+bool
+arena_collapse(struct arena *arena, uint64_t max_ns)
+{
+	uint64_t until = clock_now_ns() + max_ns;
+
+	for (unsigned i = 0; i < arena->n_segments; i++) {
+		uint32_t unit = arena->segments[i].is_thp ? collapse_next(&arena->segments[i], 0) : BITSET_NONE;
+
+		while (unit != BITSET_NONE) {
+			if (clock_now_ns() >= until)
+				return true;
+			unit = collapse_next(&arena->segments[i], unit + 1);
+		}
+	}
+	return false;
 }
 
 uint64_t

@@ -53,9 +53,14 @@ struct arena_segment {
 	unsigned kind; /* LAYOUT_PAGES_ */
 	unsigned node;
 	unsigned unit_order;
-	/* Units whose pages the kernel is asked to make one of, and those of which it did. One call of ops at a time, so no lock. */
+	/*
+	 * Units whose pages the kernel is asked to make one of: those of which it did, those that wait to be asked for, and of them those that were once
+	 * and had a page in use.  One call of ops, or pages_try_hold(), at a time, so no lock.
+	 */
 	bool is_thp;
 	struct bitset collapsed;
+	struct bitset waiting;
+	struct bitset retried;
 	/* When the system is asked again after it had none, if another kind stands in meanwhile. */
 	uint64_t ask_again_ns;
 	/* Why the last commit, or collapse, failed: said once for each reason. */
@@ -89,6 +94,7 @@ struct arena {
 	uint32_t n_pages;
 	uint64_t committed_bytes; /* atomic: of all segments */
 	uint64_t n_misplaced;     /* atomic: pages that were found on another node than asked for */
+	bool is_made;             /* the reserve is there, and clients may come */
 	uint64_t thp_bytes;       /* atomic: committed units that are transparent huge pages */
 	uint64_t n_refused;       /* atomic: peers that might not */
 	uint64_t n_recalls;       /* atomic: barriers issued; sheaves taken from threads; and those found busy (recall.c) */
@@ -96,6 +102,7 @@ struct arena {
 	uint64_t n_recall_busy;
 	uint64_t n_repaired;      /* atomic: lost objects taken back (repair.h); and when repair_arena() may look again */
 	uint64_t repair_due_ns;
+	uint64_t refused_ns;      /* atomic: when recall_relieve() had no means left, having waited for who was busy */
 	int recall_error;         /* atomic: why no barrier can be issued; 0: it can */
 	char top_holder[STATS_TOP_BYTES]; /* who held most at top_ns (stats.h); under ledger_lock */
 	int64_t top_ns;           /* 0: not looked yet */
@@ -129,6 +136,7 @@ struct arena {
 	uint32_t next_client;
 	uint64_t n_sessions_ever;
 	uint64_t n_dead;
+	uint64_t n_dead_faults; /* of sessions that have ended */
 	unsigned n_sessions;
 	uint32_t incarnations[LAYOUT_MAX_CLIENTS + 1];
 	uint8_t named[LAYOUT_MAX_CLIENTS + 1]; /* words may still name the dead session of this slot */
@@ -165,6 +173,14 @@ void arena_run_free(struct arena *arena, uint32_t page, uint32_t n_pages);
 
 /* A reader has left: pages that were kept for it go back to the system. */
 void arena_trim(struct arena *arena);
+
+/*
+ * Asks the kernel for transparent huge pages in the place of small ones, a unit after the other, until no unit waits for it or max_ns have passed; one is begun
+ * in any case, and can take a hundred milliseconds on a busy machine.  true: units are left.  Not for who is answering a request.
+ */
+bool arena_collapse(struct arena *arena, uint64_t max_ns);
+/* Has it any such pages? */
+bool arena_has_thp(const struct arena *arena);
 /* Bytes of the segment that are free, and committed for those only who may still read there. */
 uint64_t arena_kept_bytes(struct arena_segment *s);
 
@@ -186,6 +202,23 @@ arena_cache_after(struct arena *arena, uint64_t id)
 			return cache;
 	}
 	return NULL;
+}
+
+/* What the ledger says of an object, by its word. */
+static inline enum slab_state
+slab_get(const struct arena *arena, uint32_t word)
+{
+	return (enum slab_state)(atomic_read(&arena->bits[word / 16]) >> (word % 16 * 2) & 3);
+}
+
+static inline void
+slab_set(struct arena *arena, uint32_t word, enum slab_state state)
+{
+	uint32_t *unit = &arena->bits[word / 16];
+	unsigned shift = word % 16 * 2;
+
+	/* One store, so that a killed slabd leaves the old or the new. */
+	atomic_write(unit, (*unit & ~(3u << shift)) | (uint32_t)state << shift);
 }
 
 #endif

@@ -350,22 +350,83 @@ take_id_locked(struct arena *arena)
 	return 0;
 }
 
+enum { FLAGS_BYTES = 96 };
+
+/* "SLABC_RECLAIM|SLABC_SHARED", or "none". */
+static void
+flags_names(uint32_t flags, char *names)
+{
+	static const struct {
+		uint32_t flag;
+		const char *name;
+	} known[] = {{LAYOUT_CACHE_RECLAIM, "SLABC_RECLAIM"}, {LAYOUT_CACHE_SHARED, "SLABC_SHARED"}, {LAYOUT_CACHE_NO_OWNER, "SLABC_NO_OWNER"}};
+	int n = 0;
+
+	snprintf(names, FLAGS_BYTES, "none");
+	for (unsigned i = 0; i < sizeof known / sizeof known[0]; i++) {
+		if (flags & known[i].flag)
+			n += snprintf(names + n, FLAGS_BYTES - (size_t)n, "%s%s", n ? "|" : "", known[i].name);
+		flags &= ~known[i].flag;
+	}
+	if (flags)
+		snprintf(names + n, FLAGS_BYTES - (size_t)n, "%s0x%x", n ? "|" : "", flags);
+}
+
+/* Of a later opener: knobs that would have made another cache than there is. */
+static void
+log_ignored(const struct cache *k, const struct cache_options *o)
+{
+	struct cache wanted = {.arena = k->arena, .policy = o->policy ? (enum cache_policy)o->policy : k->policy};
+	struct cache_options like = *o;
+	char list[256] = "";
+	size_t n = 0;
+
+	like.size = k->object_size;
+	set_geometry(&wanted, &like);
+	set_knobs(&wanted, &like);
+	const struct {
+		const char *name;
+		bool is_asked;
+		uint64_t wanted, has;
+	} knobs[] = {
+		{"sheaf_capacity", o->sheaf_capacity || o->sheaf_round_up, wanted.is_sheafless ? 0 : wanted.capacity, k->is_sheafless ? 0 : k->capacity},
+		{"barn_full", o->barn_full, wanted.barn_full, k->barn_full},
+		{"min_partial", o->min_partial, wanted.min_partial, k->min_partial},
+		{"order (of min_order, max_order, min_objects)", o->min_order || o->max_order || o->min_objects, wanted.order, k->order},
+		{"max_cached", o->max_cached, wanted.max_cached, k->max_cached},
+		{"cpu_partial", o->cpu_partial, wanted.cpu_partial, k->cpu_partial},
+		{"policy", o->policy, wanted.policy, k->policy},
+	};
+
+	for (unsigned i = 0; i < sizeof knobs / sizeof knobs[0] && n < sizeof list; i++)
+		if (knobs[i].is_asked && knobs[i].wanted != knobs[i].has)
+			n += (size_t)snprintf(list + n, sizeof list - n, "%s%s %llu, not %llu", n ? "; " : "", knobs[i].name,
+				(unsigned long long)knobs[i].has, (unsigned long long)knobs[i].wanted);
+	if (n > 0)
+		log_info("cache '%s' of arena '%s' is there already: the knobs of a later opener are ignored: client %u (pid %d, '%s') gets %s", k->name,
+			k->arena->name, o->opener ? o->opener->id : 0, o->opener ? o->opener->pid : 0, o->opener ? o->opener->label : "", list);
+}
+
 static int
 match(const struct cache *k, const struct cache_options *o, char *why, size_t why_size)
 {
 	uint32_t align = o->align < 8 ? 8 : (uint32_t)o->align, flags = k->flags & ~(uint32_t)LAYOUT_CACHE_DEBUG_ALL;
+	char has[FLAGS_BYTES], wanted[FLAGS_BYTES];
 
 	if (o->size == 0 || (o->size == k->object_size && align == k->align && (o->flags & ~(uint32_t)LAYOUT_CACHE_DEBUG_ALL) == flags)) {
 		if (o->flags & LAYOUT_CACHE_DEBUG_ALL && debug_flags(k->arena, o) != (k->flags & LAYOUT_CACHE_DEBUG_ALL))
 			log_notice("cache '%s' is there already, with%s SLABC_DEBUG: another wish of a later opener is ignored", k->name,
 				k->flags & LAYOUT_CACHE_DEBUG ? "" : "out");
-		if (o->sheaf_capacity || o->barn_full || o->min_partial || o->min_order || o->max_order || o->min_objects || o->max_cached ||
-		    o->cpu_partial || o->policy)
-			log_info("cache '%s' is there already: the knobs of a later opener are ignored", k->name);
+		if (!(k->flags & LAYOUT_CACHE_RUNS))
+			log_ignored(k, o);
 		return 0;
 	}
-	snprintf(why, why_size, "cache '%s' is there with size %u, align %u, flags 0x%x; asked for size %llu, align %u, flags 0x%x", k->name,
-		k->object_size, k->align, flags, (unsigned long long)o->size, align, o->flags & ~(uint32_t)LAYOUT_CACHE_DEBUG_ALL);
+	flags_names(flags, has);
+	flags_names(o->flags & ~(uint32_t)LAYOUT_CACHE_DEBUG_ALL, wanted);
+	snprintf(why, why_size,
+		"cache '%s' is there with size %u, align %u, flags %s; asked for size %llu, align %u, flags %s: choose another name, or slabctl "
+		"destroy %s",
+		k->name, k->object_size, k->align, has, (unsigned long long)o->size, align, wanted, k->name);
 	return -EEXIST;
 }
 

@@ -16,6 +16,8 @@
 #include "server/arena.h"
 #include "server/node.h"
 
+struct session;
+
 enum cache_policy { CACHE_POLICY_SLUB = 1, CACHE_POLICY_SLOB };
 
 /* As asked for; 0 means the profile's default (client/slabclient.h). */
@@ -34,6 +36,7 @@ struct cache_options {
 	uint64_t max_cached;
 	uint32_t cpu_partial;
 	uint32_t policy; /* CACHE_POLICY_ */
+	const struct session *opener; /* named when its knobs are ignored; NULL: nobody */
 };
 
 struct cache {

@@ -28,6 +28,9 @@ enum { MAX_LOST = 64 };
 /* Empty sheaves that stay on a client's list. */
 enum { MAX_EMPTY = 256 };
 
+/* Sheaves that are asked for before the first of them is looked at. */
+enum { TAKE_AT_ONCE = 8 };
+
 /* One take-back under way. */
 struct take {
 	struct session *session;
@@ -38,8 +41,16 @@ struct take {
 	struct node_sheaf *barn;
 	struct node *barn_node;
 	struct node_discard discard;
-	uint64_t bytes; /* marked */
+	uint32_t n_marked;
+	uint64_t bytes; /* of them that are runs */
+	/* The page that was looked at last, as slab_find() read it: good as long as the lock is held and no slab goes. page NO_PAGE: none. */
+	uint32_t page;
+	uint32_t page_slab;
+	uint64_t page_prod;
 };
+
+/* No place lies there. */
+#define NO_PAGE UINT32_MAX
 
 /* Holds the lock of the object's node, whichever was held before; false: no such object. */
 static bool
@@ -57,6 +68,41 @@ take_lock(struct take *t, uint32_t place, struct slab_object *o)
 		return slab_find(arena, t->cache, place, o) && arena->slabs[o->slab].node == t->node->index;
 	}
 	return true;
+}
+
+/* As take_lock(); of the page that the entry before lay on the checks of the page need not be made again. */
+__attribute__((always_inline)) static inline bool
+take_find(struct take *t, uint32_t place, struct slab_object *o)
+{
+	const struct arena *arena = t->session->arena;
+	const struct slab *slab;
+	uint64_t x;
+
+	if (place >> LAYOUT_PLACE_PAGE_SHIFT != t->page) {
+		t->page = NO_PAGE;
+		if (!take_lock(t, place, o))
+			return false;
+		t->page = place >> LAYOUT_PLACE_PAGE_SHIFT;
+		t->page_prod = arena->page_map[t->page].prod;
+		t->page_slab = o->slab;
+		return true;
+	}
+	x = (uint64_t)((place << LAYOUT_PLACE_SHIFT) & (LAYOUT_PAGE_BYTES - 1)) * t->cache->recip + t->page_prod;
+	slab = &arena->slabs[t->page_slab];
+	*o = (struct slab_object){.slab = t->page_slab, .word = (uint32_t)(x >> 32)};
+	return (uint32_t)x < t->cache->recip && o->word - slab->first_word < slab->n_objects;
+}
+
+/* A sheaf for the node's barn, if that has room. */
+static struct node_sheaf *
+take_new_barn(const struct take *t)
+{
+	uint32_t capacity = t->cache->capacity;
+	struct node_sheaf *barn = t->node->n_full < t->cache->barn_full ? malloc(sizeof *barn + capacity * sizeof barn->at[0]) : NULL;
+
+	if (barn)
+		*barn = (struct node_sheaf){.capacity = capacity};
+	return barn;
 }
 
 /* The sheaf wins over its own client's name, and over nobody else's. */
@@ -80,19 +126,30 @@ take_clear_word(struct take *t, uint32_t *word)
 	return false;
 }
 
-static void
+/* Checks that it is OUT, and marks it. false: it is not. */
+__attribute__((always_inline)) static inline bool
 take_mark(struct take *t, uint32_t place, const struct slab_object *o)
 {
 	struct arena *arena = t->session->arena;
 
-	session_drew(t->session, t->cache, -1, slab_object_bytes(arena, t->cache, o->slab));
-	t->bytes += slab_object_bytes(arena, t->cache, o->slab);
-	if (t->barn && t->node == t->barn_node) {
+	if (slab_get(arena, o->word) != SLAB_OUT)
+		return false;
+	t->n_marked++;
+	if (t->cache->flags & LAYOUT_CACHE_RUNS)
+		t->bytes += slab_object_bytes(arena, t->cache, o->slab);
+	if (t->node == t->barn_node && (t->barn || (t->barn = take_new_barn(t)))) {
 		slab_set(arena, o->word, SLAB_BARN);
-		t->barn->place[t->barn->size++] = place;
+		t->barn->at[t->barn->size++] = (struct node_place){.place = place, .word = o->word};
+		/* A larger one than the cache's, a prefilled one, becomes several. */
+		if (t->barn->size == t->barn->capacity) {
+			node_barn_put(t->node, t->barn);
+			t->barn = NULL;
+		}
 	} else {
 		node_put_free(arena, t->node, o->slab, o->word, &t->discard);
+		t->page = NO_PAGE;
 	}
+	return true;
 }
 
 static void
@@ -103,10 +160,9 @@ take_entry(struct take *t, uint32_t n)
 	struct slab_object o;
 	bool is_good;
 
-	is_good = take_lock(t, place, &o) && take_clear_word(t, &arena->words[o.word]);
+	is_good = take_find(t, place, &o) && take_clear_word(t, &arena->words[o.word]);
 	STEP(TAKE_CLEARED);
-	if (MUTANT(LEDGER_FIRST) && is_good && slab_get(arena, o.word) == SLAB_OUT) {
-		take_mark(t, place, &o);
+	if (MUTANT(LEDGER_FIRST) && is_good && take_mark(t, place, &o)) {
 		STEP(TAKE_REMOVED);
 		atomic_write(&t->sheaf->size, n);
 		return;
@@ -117,9 +173,7 @@ take_entry(struct take *t, uint32_t n)
 		place = atomic_read(&t->sheaf->entry[n]);
 		is_good = take_lock(t, place, &o);
 	}
-	if (is_good && slab_get(arena, o.word) == SLAB_OUT)
-		take_mark(t, place, &o);
-	else
+	if (!is_good || !take_mark(t, place, &o))
 		session_fault(t->session, "a sheaf entry that is not its to give back, or that another client gave back before");
 }
 
@@ -130,14 +184,13 @@ take_unsettled(struct take *t, uint32_t n)
 	uint32_t place = atomic_read(&t->sheaf->entry[n]), recorded = atomic_read(&t->record->entry[n]);
 	struct arena *arena = t->session->arena;
 	struct slab_object o;
-	bool is_won = take_lock(t, place, &o) && claim_make(t->session, t->cache, &arena->words[o.word], recorded);
+	bool is_won = take_find(t, place, &o) && claim_make(t->session, t->cache, &arena->words[o.word], recorded);
 
 	STEP(TAKE_CLEARED);
-	atomic_write(&t->sheaf->size, n);
+	/* order: TAKEN release - the record was read as far as the sheaf has shrunk: its thread may write it anew when that is empty */
+	atomic_write_release(&t->sheaf->size, n);
 	STEP(TAKE_REMOVED);
-	if (is_won && slab_get(arena, o.word) == SLAB_OUT)
-		take_mark(t, place, &o);
-	else
+	if (!is_won || !take_mark(t, place, &o))
 		claim_lost(t->session, t->cache);
 }
 
@@ -170,6 +223,7 @@ grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 		.session = session,
 		.cache = arena_cache(session->arena, session->slots[slot].cache),
 		.sheaf = session_sheaf(session, slot),
+		.page = NO_PAGE,
 	};
 
 	/* order: SHEAF_SIZE acquire - pairs with sheaf_push(): the entries below it */
@@ -187,22 +241,18 @@ grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 		size = 0;
 	}
 	if (is_unsettled && size == 0)
-		atomic_write(&t.sheaf->busy, 0);
+		atomic_write_release(&t.sheaf->busy, 0);
 	if (size == 0)
 		return;
 	t.node = &t.cache->nodes[0];
-	/* A prefilled sheaf of another size would not fit the slot that it is granted to next. */
-	if (to_barn && t.cache->barn_full && capacity == t.cache->capacity)
-		t.barn = malloc(sizeof *t.barn + capacity * sizeof t.barn->place[0]);
-	if (t.barn)
-		*t.barn = (struct node_sheaf){.capacity = capacity};
 	node_lock(t.node);
-	if (t.barn) {
+	/* What is less than a sheaf of the cache's fills no slot that it is granted to. */
+	if (to_barn && t.cache->capacity && capacity >= t.cache->capacity) {
 		struct slab_object o;
 
 		/* The barn of the node of its top entry; where that is full, the slabs. */
-		take_lock(&t, atomic_read(&t.sheaf->entry[size - 1]), &o);
-		t.barn_node = t.node->n_full < t.cache->barn_full ? t.node : NULL;
+		take_find(&t, atomic_read(&t.sheaf->entry[size - 1]), &o);
+		t.barn_node = t.node;
 	}
 #ifdef SLAB_STEPS
 	if (MUTANT(CHECK_THEN_MARK)) {
@@ -216,7 +266,8 @@ grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 		take_unsettled(&t, --size);
 	/* An ordinary slot again, whoever has it next; not before it is empty. */
 	if (is_unsettled)
-		atomic_write(&t.sheaf->busy, 0);
+		/* order: TAKEN release - as in take_unsettled() */
+		atomic_write_release(&t.sheaf->busy, 0);
 	if (t.barn && t.barn->size) {
 		if (t.node != t.barn_node) {
 			node_unlock(t.node);
@@ -228,6 +279,8 @@ grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 	}
 	t.node->n_sheaves_taken++;
 	node_unlock(t.node);
+	t.bytes = t.cache->flags & LAYOUT_CACHE_RUNS ? t.bytes : (uint64_t)t.n_marked * t.cache->object_bytes;
+	session_drew(session, t.cache, -(int64_t)t.n_marked, -(int64_t)t.bytes);
 	quota_taken(session, t.bytes);
 	free(t.barn);
 	node_discard(session->arena, &t.discard);
@@ -243,9 +296,38 @@ hand_out(struct session *session, struct cache *cache, uint32_t slot, bool to_ap
 	/* Until who gets it has opened it: a recall that comes in between meets it busy. */
 	if (!MUTANT(LENT_IDLE))
 		atomic_write(&session_sheaf(session, slot)->busy, SHEAF_BUSY);
+	/* By that its taker knows that what is in it has been elsewhere (client/rack.c). */
+	atomic_write(&session_sheaf(session, slot)->limit, 0);
 	barn_hand(&shown[slot], to_app ? LAYOUT_HOLDER_APP : LAYOUT_HOLDER_BARN);
 	if (!to_app)
 		barn_push(is_empty ? &lists->empty : &lists->full, shown, slot);
+}
+
+/* Their lines lie in the client's cache. */
+static void
+prefetch_sheaves(const struct session *session, const int32_t *slots, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		for (size_t off = 0; off < sheaf_bytes(session->slots[slots[i]].capacity); off += 64)
+			atomic_prefetch_write((char *)session_sheaf(session, (uint32_t)slots[i]) + off);
+}
+
+/* A slot that was on one of the client's lists. */
+static void
+take_slot(struct session *session, struct cache *cache, uint32_t slot, uint32_t holder, bool to_barn)
+{
+	if (session->slots[slot].cache != cache->id) {
+		session_fault(session, "a slot of another cache on a list");
+		return;
+	}
+	if (!session_slot_take(session, slot, holder))
+		return;
+	grant_take_back(session, slot, to_barn);
+	if (to_barn && session->slots[slot].capacity == cache->capacity && !cache->is_sheafless &&
+		barn_count(atomic_read(&session_cache(session, cache->id)->empty)) < MAX_EMPTY)
+		hand_out(session, cache, slot, false, true);
+	else
+		session_slot_put(session, slot);
 }
 
 /*
@@ -256,24 +338,16 @@ static void
 take_list(struct session *session, struct cache *cache, uint64_t *head, uint32_t holder, bool to_barn)
 {
 	struct layout_slot *shown = session_slots(session);
+	int32_t slots[TAKE_AT_ONCE];
+	uint32_t n;
 
-	for (uint32_t tries = 0; tries < session->n_slots; tries++) {
-		int32_t slot = barn_pop(head, shown, session->n_slots);
-
-		if (slot < 0)
+	for (uint32_t left = session->n_slots; left > 0; left -= n) {
+		n = barn_pop_some(head, shown, session->n_slots, left < TAKE_AT_ONCE ? left : TAKE_AT_ONCE, slots);
+		if (n == 0)
 			return;
-		if (session->slots[slot].cache != cache->id) {
-			session_fault(session, "a slot of another cache on a list");
-			continue;
-		}
-		if (!session_slot_take(session, (uint32_t)slot, holder))
-			continue;
-		grant_take_back(session, (uint32_t)slot, to_barn);
-		if (to_barn && session->slots[slot].capacity == cache->capacity && !cache->is_sheafless &&
-			barn_count(atomic_read(&session_cache(session, cache->id)->empty)) < MAX_EMPTY)
-			hand_out(session, cache, (uint32_t)slot, false, true);
-		else
-			session_slot_put(session, (uint32_t)slot);
+		prefetch_sheaves(session, slots, n);
+		for (uint32_t i = 0; i < n; i++)
+			take_slot(session, cache, (uint32_t)slots[i], holder, to_barn);
 	}
 }
 
@@ -312,6 +386,48 @@ grant_call_in(struct session *session, struct cache *cache)
 	stash_trim(session, cache, 0);
 }
 
+/* Keeps the newest sheaves of the list, max_kept of them, of the cache's capacity, and takes the others. */
+static void
+trim_list(struct session *session, struct cache *cache, uint64_t *head, uint32_t max_kept)
+{
+	struct layout_slot *shown = session_slots(session);
+	uint32_t n_kept = 0, n_slots = session->n_slots;
+	uint16_t kept[LAYOUT_MAX_SLOTS];
+
+	for (uint32_t tries = 0; tries < n_slots; tries++) {
+		int32_t slot = barn_pop(head, shown, n_slots);
+
+		if (slot < 0)
+			break;
+		if (session->slots[slot].cache != cache->id) {
+			session_fault(session, "a slot of another cache on a list");
+			continue;
+		}
+		if (n_kept < max_kept && session->slots[slot].capacity == cache->capacity &&
+			atomic_read(&shown[slot].holder) == LAYOUT_HOLDER_BARN) {
+			kept[n_kept++] = (uint16_t)slot;
+			continue;
+		}
+		if (!session_slot_take(session, (uint32_t)slot, LAYOUT_HOLDER_BARN))
+			continue;
+		grant_take_back(session, (uint32_t)slot, true);
+		session_slot_put(session, (uint32_t)slot);
+	}
+	/* In the order in which they were.  Off the list nobody could take them: who finds none meanwhile asks for one. */
+	while (n_kept > 0)
+		barn_push(head, shown, kept[--n_kept]);
+}
+
+void
+grant_trim(struct session *session, struct cache *cache)
+{
+	struct layout_session_cache *lists = session_cache(session, cache->id);
+	uint64_t max_full = cache->max_cached / ((uint64_t)cache->capacity * cache->object_bytes);
+
+	trim_list(session, cache, &lists->full, max_full == 0 ? 1 : max_full < LAYOUT_MAX_SLOTS ? (uint32_t)max_full : LAYOUT_MAX_SLOTS);
+	trim_list(session, cache, &lists->empty, LAYOUT_MAX_SLOTS);
+}
+
 /* A grant under way. */
 struct lending {
 	struct session *session;
@@ -339,18 +455,16 @@ open_barn_sheaf(struct lending *l, struct node *node, uint32_t *places, uint32_t
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; barn && i < barn->size; i++) {
+		struct node_place at = barn->at[i];
 		struct slab_object o;
 
-		/* Slabs with BARN objects stay on the map. */
-		if (!slab_find(arena, l->cache, barn->place[i], &o))
-			continue;
-		if (n == want) {
+		if (n < want) {
+			slab_set(arena, at.word, SLAB_OUT);
+			STEP(GRANT_MARKED);
+			places[n++] = at.place;
+		} else if (slab_find(arena, l->cache, at.place, &o)) {
 			node_put_free(arena, node, o.slab, o.word, discard);
-			continue;
 		}
-		slab_set(arena, o.word, SLAB_OUT);
-		STEP(GRANT_MARKED);
-		places[n++] = barn->place[i];
 	}
 	free(barn);
 	return n;
@@ -412,7 +526,7 @@ fill_resident(struct lending *l, struct node *node, uint32_t fresh, struct sheaf
 	while (n < want && node->first_full)
 		n += open_barn_sheaf(l, node, places + n, want - n, &discard);
 	write_entries(sheaf, places, n, size);
-	session_drew(l->session, l->cache, n, l->cache->object_bytes);
+	session_drew(l->session, l->cache, n, (int64_t)n * l->cache->object_bytes);
 	l->room -= n;
 	quota_granted(l->session, (uint64_t)n * l->cache->object_bytes);
 	if (n && *size == n)
@@ -553,7 +667,7 @@ carve_run(struct lending *l, uint32_t n_pages, uint32_t slot)
 		node_add_run(arena, node, slab);
 		atomic_write(&sheaf->entry[0], slab_place(arena, l->cache, slab, 0));
 		STEP(GRANT_WRITTEN);
-		session_drew(l->session, l->cache, 1, (uint64_t)n_pages * LAYOUT_PAGE_BYTES);
+		session_drew(l->session, l->cache, 1, (int64_t)n_pages * LAYOUT_PAGE_BYTES);
 		quota_granted(l->session, (uint64_t)n_pages * LAYOUT_PAGE_BYTES);
 		/* order: SHEAF_SIZE release - the entry is written below it */
 		atomic_write_release(&sheaf->size, 1);
@@ -582,7 +696,7 @@ lend_run(struct lending *l, uint32_t n_pages, struct grant *grant, char *why, si
 			(unsigned long long)arena->options.limit_bytes);
 		return -ENOMEM;
 	}
-	if (quota_room(l->session, (uint64_t)n_pages * LAYOUT_PAGE_BYTES, (uint64_t)n_pages * LAYOUT_PAGE_BYTES, why, why_size) == 0)
+	if (quota_room(l->session, (uint64_t)n_pages * LAYOUT_PAGE_BYTES, (uint64_t)n_pages * LAYOUT_PAGE_BYTES, true, why, why_size) == 0)
 		return -EDQUOT;
 	slot = session_slot_get(l->session, l->cache, 1);
 	if (slot < 0) {
@@ -629,12 +743,32 @@ lend_empty(struct session *session, struct cache *cache, uint32_t want, struct g
 	return 0;
 }
 
+/* What the client's quota leaves, into l->room; 0: nothing is to be lent, and no error. */
+static int
+find_room(struct lending *l, uint32_t want, struct grant *grant, char *why, size_t why_size)
+{
+	uint64_t bytes = l->cache->object_bytes, least = l->is_all_or_none ? l->capacity * bytes : bytes;
+	uint64_t most = ((uint64_t)want * l->capacity + (l->stash ? l->cache->cpu_partial : 0)) * bytes;
+
+	l->room = quota_room(l->session, least, most, false, why, why_size) / bytes;
+	if (l->room > 0 || l->is_ahead)
+		return 0;
+	/* What was asked for ahead comes first. */
+	if (!l->is_all_or_none && barn_count(atomic_read(&session_cache(l->session, l->cache->id)->full)) > 0) {
+		grant->n_sheaves = 1;
+		return 0;
+	}
+	l->room = quota_room(l->session, least, most, true, why, why_size) / bytes;
+	return l->room > 0 ? 0 : -EDQUOT;
+}
+
 int
 grant_refill(struct session *session, struct cache *cache, const struct grant_request *request, struct grant *grant, char *why,
 	size_t why_size)
 {
 	struct arena *arena = session->arena;
 	bool to_app = request->capacity != 0;
+	int r;
 	uint32_t want = request->n_sheaves < MAX_SHEAVES ? request->n_sheaves : MAX_SHEAVES;
 	uint64_t share = carved_objects(cache) / CARVE_SHARE; /* objects */
 	struct lending l = {
@@ -669,11 +803,9 @@ grant_refill(struct session *session, struct cache *cache, const struct grant_re
 			return 0;
 	}
 	l.stash = stash_get(session, cache, &cache->nodes[l.nodes[0]]);
-	l.room = quota_room(session, (uint64_t)(to_app ? l.capacity : 1) * cache->object_bytes, ((uint64_t)want * l.capacity + (l.stash ? cache->cpu_partial : 0)) * cache->object_bytes,
-			 why, why_size) /
-		 cache->object_bytes;
-	if (l.room == 0)
-		return -EDQUOT;
+	r = find_room(&l, want, grant, why, why_size);
+	if (r < 0 || l.room == 0)
+		return r;
 	do {
 		int32_t slot = session_slot_get(session, cache, l.capacity);
 		uint32_t n;

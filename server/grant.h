@@ -58,6 +58,9 @@ void grant_close(struct session *session, struct cache *cache);
 /* Takes what lies in the client's process barn and what it has given back, down to the slabs. */
 void grant_call_in(struct session *session, struct cache *cache);
 
+/* Of the client's process barn: what is more than the knobs let it keep, oldest first, and sheaves of another capacity than the cache has now. */
+void grant_trim(struct session *session, struct cache *cache);
+
 /* Empties a slot that is in slabd's hands, or whose client is dead; an unsettled one by making its claims (claim.h). to_barn: whole into the node barn, if there is room. */
 void grant_take_back(struct session *session, uint32_t slot, bool to_barn);
 

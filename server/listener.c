@@ -72,8 +72,12 @@ take_lock(struct listener *listener, char *why, size_t why_size)
 	if (listener->lock_fd < 0) {
 		int r = -errno;
 
-		snprintf(why, why_size, "no socket at %s: %s%s", listener->path, strerror(-r),
-			r == -ENOENT ? " (its folder must be there; systemd's RuntimeDirectory= makes it)" : "");
+		int n = snprintf(why, why_size, "no socket at %s: %s", listener->path, strerror(-r));
+		const char *name = strrchr(listener->path, '/');
+
+		if (r == -ENOENT && name && (size_t)n < why_size)
+			snprintf(why + n, why_size - (size_t)n, "; its folder is not there: mkdir -p %.*s, under systemd systemd-tmpfiles --create",
+				(int)(name - listener->path), listener->path);
 		return r;
 	}
 	if (flock(listener->lock_fd, LOCK_EX | LOCK_NB) < 0) {

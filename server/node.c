@@ -255,7 +255,7 @@ node_trim_to(struct arena *arena, struct node *node, uint32_t max_full, uint32_t
 		for (uint32_t i = 0; i < sheaf->size; i++) {
 			struct slab_object o;
 
-			if (slab_find(arena, node->cache, sheaf->place[i], &o))
+			if (slab_find(arena, node->cache, sheaf->at[i].place, &o))
 				node_put_free(arena, node, o.slab, o.word, &discard);
 		}
 		free(sheaf);

@@ -33,7 +33,11 @@ struct node_sheaf {
 	struct node_sheaf *next;
 	uint32_t size;
 	uint32_t capacity;
-	uint32_t place[];
+	/* By its word an object is marked without being looked for: the slab of what is BARN stays. */
+	struct node_place {
+		uint32_t place;
+		uint32_t word;
+	} at[];
 };
 
 struct node {

@@ -498,6 +498,28 @@ pages_trim(struct pages *pages)
 	pthread_mutex_unlock(&pages->lock);
 }
 
+bool
+pages_try_hold(struct pages *pages)
+{
+	bool is_held;
+
+	pthread_mutex_lock(&pages->lock);
+	is_held = !pages->is_moving;
+	pages->is_moving = true;
+	pthread_mutex_unlock(&pages->lock);
+	return is_held;
+}
+
+void
+pages_let_go(struct pages *pages)
+{
+	pthread_mutex_lock(&pages->lock);
+	pages->is_moving = false;
+	pthread_cond_broadcast(&pages->moved);
+	trim_locked(pages);
+	pthread_mutex_unlock(&pages->lock);
+}
+
 /* The unit is committed, by what a predecessor says: free as a whole, so far. */
 static void
 adopt_unit_locked(struct pages *pages, uint32_t unit)

@@ -61,7 +61,7 @@ struct pages {
 	uint64_t *marks;
 	/* Since nothing was found that could go, a unit came free or was committed, or pages_trim() was called. */
 	bool may_trim;
-	/* A call of ops is being made, of a claimed unit. */
+	/* A call of ops is being made, of a claimed unit; or pages_try_hold(). */
 	bool is_moving;
 	struct pages_counters counters;
 };
@@ -98,6 +98,13 @@ void pages_free_run(struct pages *pages, uint32_t first, uint32_t n_pages);
 
 /* What ops->kept_from says has changed: gives back what was kept, as pages_free(). */
 void pages_trim(struct pages *pages);
+
+/*
+ * Until pages_let_go() no unit comes or goes, as if a call of ops were under way: blocks that are there are handed out and freed, who needs a unit waits.
+ * false: one is under way.
+ */
+bool pages_try_hold(struct pages *pages);
+void pages_let_go(struct pages *pages);
 
 /*
  * Claims a block of which a predecessor says that it is in use; its unit counts as committed from then on, without a call of ops.

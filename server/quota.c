@@ -13,8 +13,11 @@
 #include "server/stash.h"
 #include "server/stats.h"
 
-/* Of what others have, for client-min. */
+/* Of what others have, for client-min; and of what a client has that asks again and again for more than client-max. */
 static const uint64_t max_age_ns = 100000000;
+
+/* Refusals in a row, each after a count of its own. */
+enum { MAX_COUNTED = 8 };
 
 /* Of a cache without owner words: what is OUT and idle nowhere, and how much all clients lack of what they were lent: apportioned by that. */
 struct unseen {
@@ -166,6 +169,8 @@ count(struct session *mine)
 	struct arena *arena = mine->arena;
 	struct tally *t = malloc(sizeof *t);
 
+	mine->quota.counted_ns = clock_now_ns();
+	mine->quota.n_counts++;
 	if (!t)
 		return;
 	pthread_mutex_lock(&arena->quota_lock);
@@ -192,7 +197,8 @@ clear_up(struct session *session)
 {
 	uint64_t n;
 
-	if (!repair_arena(session->arena, &n))
+	/* No turn: where nothing was ever lost it was looked for just now. */
+	if (!repair_arena(session->arena, &n) && atomic_read(&session->arena->n_repaired) > 0)
 		return;
 	if (n > 0)
 		count(session);
@@ -214,27 +220,48 @@ explain(const struct session *session, char *why, size_t why_size)
 		snprintf(why + n, why_size - (size_t)n, ", %llu that it was lent and nobody has", (unsigned long long)q->missing);
 }
 
-uint64_t
-quota_room(struct session *session, uint64_t least, uint64_t want, char *why, size_t why_size)
+/* Was it refused often just now, and gave nothing back since?  What others freed of its own counts a moment later. */
+static bool
+is_known_full(const struct session *session)
 {
-	const struct arena *arena = session->arena;
-	uint64_t max = arena->options.client_max, room;
+	const struct session_quota *q = &session->quota;
 
-	if (max == 0 || room_left(session, max) >= want)
-		return want;
+	return q->n_refused >= MAX_COUNTED && q->taken == 0 && clock_now_ns() - q->counted_ns < max_age_ns;
+}
+
+static uint64_t
+count_room(struct session *session, uint64_t least, uint64_t max)
+{
+	uint64_t room;
+
 	count(session);
 	room = room_left(session, max);
-	if (room < least) {
-		recall_own(session);
-		count(session);
-		room = room_left(session, max);
-	}
+	if (room >= least)
+		return room;
+	recall_own(session);
+	count(session);
+	room = room_left(session, max);
 	if (room < least && session->quota.missing) {
 		clear_up(session);
 		room = room_left(session, max);
 	}
-	if (room >= least)
+	return room;
+}
+
+uint64_t
+quota_room(struct session *session, uint64_t least, uint64_t want, bool may_count, char *why, size_t why_size)
+{
+	const struct arena *arena = session->arena;
+	uint64_t max = arena->options.client_max, room = max ? room_left(session, max) : want;
+
+	if (room < least && may_count && !is_known_full(session))
+		room = count_room(session, least, max);
+	if (room >= least) {
+		session->quota.n_refused = 0;
 		return room < want ? room : want;
+	}
+	if (may_count)
+		session->quota.n_refused++;
 	explain(session, why, why_size);
 	return 0;
 }

@@ -11,7 +11,7 @@
  *                         for that, the audit looks, and what is lost goes back (repair.h): who made what others have or freed is not charged for it.
  *
  * What a client has is found by walking words and sheaves; in between slabd goes by that and by what it has granted since, which can only
- * be more: so a walk comes only when the estimate says no.  What is kept for others is estimated by what went back as well, and counted
+ * be more: so a walk comes only when the estimate says no to somebody who waits, and not each time to who does not take no for an answer.  What is kept for others is estimated by what went back as well, and counted
  * anew when the arena is nearly full and the last count is old. All calls: sessions_lock held for reading, and the session's work.
  */
 #ifndef SLAB_SERVER_QUOTA_H
@@ -23,9 +23,11 @@
 
 #include "server/session.h"
 
-/* How many of `want` bytes the session may be granted; what it has idle is called in first. 0: not even `least`; then why names limit and
- * holdings. */
-uint64_t quota_room(struct session *session, uint64_t least, uint64_t want, char *why, size_t why_size);
+/*
+ * How many of `want` bytes the session may be granted, which is what the estimate leaves; where that is less than `least` words are walked, and
+ * what the client has idle is called in: may_count.  0: not even `least`; then why names limit and holdings.
+ */
+uint64_t quota_room(struct session *session, uint64_t least, uint64_t want, bool may_count, char *why, size_t why_size);
 
 /* May so many bytes of fresh pages be used for the session?  false: what is left is kept for others, who have less than client-min. */
 bool quota_may_carve(struct session *session, uint64_t bytes);

@@ -8,6 +8,8 @@
  */
 #include "server/reaper.h"
 
+#include <stdio.h>
+
 #include "server/claim.h"
 #include "server/grant.h"
 #include "server/log.h"
@@ -177,6 +179,30 @@ n_left(struct session *session)
 }
 
 static void
+say(char **atp, size_t *leftp, uint64_t n, const char *what)
+{
+	int length = n ? snprintf(*atp, *leftp, ", %llu %s", (unsigned long long)n, what) : 0;
+
+	*atp += length;
+	*leftp -= (size_t)length;
+}
+
+/* Says what became of what it had, so far as it had any. */
+static void
+log_end(const struct session *session, uint64_t n_not_back)
+{
+	char fate[192] = "", *at = fate;
+	size_t left = sizeof fate;
+
+	say(&at, &left, session->n_freed, "of its objects freed");
+	say(&at, &left, session->n_kept, "kept for who adopts them");
+	say(&at, &left, n_not_back, "without owner words not given back");
+	if (*fate)
+		*fate = ':';
+	log_info("client %u (pid %d, uid %u, '%s') has ended%s", session->id, session->pid, session->uid, session->label, fate);
+}
+
+static void
 end(struct session *session)
 {
 	uint64_t n_not_back;
@@ -185,9 +211,7 @@ end(struct session *session)
 	pthread_rwlock_rdlock(&session->arena->sessions_lock);
 	n_not_back = n_left(session);
 	pthread_rwlock_unlock(&session->arena->sessions_lock);
-	log_info("client %u (pid %d, uid %u, '%s') has ended: %llu of its objects freed, %llu kept, %llu without owner words not given back", session->id,
-		session->pid, session->uid, session->label, (unsigned long long)session->n_freed, (unsigned long long)session->n_kept,
-		(unsigned long long)n_not_back);
+	log_end(session, n_not_back);
 	session_end(session, session->n_kept > 0);
 }
 

@@ -13,9 +13,12 @@
 #include <unistd.h>
 
 #include "server/cache.h"
+#include "server/claim.h"
+#include "server/clock.h"
 #include "server/grant.h"
 #include "server/log.h"
 #include "server/repair.h"
+#include "server/stash.h"
 #include "shm/barn.h"
 
 enum {
@@ -24,6 +27,7 @@ enum {
 	MAX_AGAIN =
 		4, /* passes over what stayed busy: a thread was preempted, or is stopped, in the midst; a loop is at work on the session */
 	PAUSE_NS = 200000,
+	RELIEVED_NS = 10000000, /* so long after one who was refused the next is not waited for */
 	/* In busy, of whom a sheaf is and what for; with any other bit it is let be. */
 	MARKS = SHEAF_WORDLESS | SHEAF_UNSETTLED | SHEAF_NODED | SHEAF_DEBUG,
 };
@@ -238,6 +242,7 @@ recall_relieve(struct session *session, struct cache *cache, unsigned *stagep)
 	struct arena *arena = session->arena;
 	struct pass pass = {.arena = arena};
 	uint64_t n_repaired;
+	bool is_patient;
 
 	if (*stagep == STAGE_BARNS) {
 		*stagep = STAGE_CACHE;
@@ -253,19 +258,24 @@ recall_relieve(struct session *session, struct cache *cache, unsigned *stagep)
 			return true;
 		pass.cache = NULL;
 	}
-	if (*stagep > STAGE_ALL + MAX_AGAIN + 1)
-		return false;
+	is_patient = clock_now_ns() - atomic_read(&arena->refused_ns) > RELIEVED_NS;
 	/* Last, what wrong clients have made away with. */
-	if (*stagep > STAGE_ALL + MAX_AGAIN) {
+	if (*stagep == STAGE_ALL + MAX_AGAIN + 1) {
 		++*stagep;
-		return repair_arena(arena, &n_repaired) && n_repaired > 0;
+		if (repair_arena(arena, &n_repaired) && n_repaired > 0)
+			return true;
+	}
+	if (*stagep > STAGE_ALL + MAX_AGAIN) {
+		if (is_patient)
+			atomic_write(&arena->refused_ns, clock_now_ns());
+		return false;
 	}
 	if (*stagep > STAGE_ALL) {
 		nanosleep(&pause, NULL);
 		session_for_each(arena, session, NULL, call_in_all);
 	}
 	recall_threads(&pass, session);
-	*stagep = pass.n_busy > 0 || pass.is_incomplete ? *stagep + 1 : STAGE_ALL + MAX_AGAIN + 1;
+	*stagep = is_patient && (pass.n_busy > 0 || pass.is_incomplete) ? *stagep + 1 : STAGE_ALL + MAX_AGAIN + 1;
 	trim_all(arena);
 	return true;
 }
@@ -314,6 +324,12 @@ sign_of(const struct session *session, uint32_t slot)
 	if (!cache || holder < LAYOUT_HOLDER_THREAD || cache->flags & LAYOUT_CACHE_NO_OWNER || size == 0 || size > own->capacity ||
 		(atomic_read(&sheaf->busy) & ~(uint32_t)MARKS) != 0)
 		return 0;
+	if (claim_is_unsettled(session, slot)) {
+		/* As old as its first entry, however it grows: its claims are not put off for ever. */
+		const struct sheaf *record = claim_record(session, cache, slot, size);
+
+		return mix(mix(holder, atomic_read(&sheaf->entry[0])), record ? atomic_read(&record->entry[0]) : 0) | 1;
+	}
 	place = atomic_read(&sheaf->entry[size - 1]);
 	if (!slab_find(arena, cache, place, &o))
 		return 0;
@@ -336,11 +352,12 @@ tick(struct session *session, struct cache *unused)
 		compare(&session->slots[slot].sign, &session->slots[slot].n_same, sign_of(session, slot));
 	for (struct cache *cache = arena_cache_after(session->arena, 0); cache; cache = arena_cache_after(session->arena, cache->id)) {
 		const struct layout_session_cache *lists = session_cache(session, cache->id);
-		uint64_t full = atomic_read(&lists->full), returned = atomic_read(&lists->returned);
+		uint64_t full = atomic_read(&lists->full), returned = atomic_read(&lists->returned), n_stashed = stash_size(session, cache->id);
 		struct session_barn *barn = &session->barns[cache->id];
 
 		/* Each change advances a list's tag. */
-		compare(&barn->sign, &barn->n_same, barn_count(full) + barn_count(returned) == 0 ? 0 : mix(full, returned) | 1);
+		compare(&barn->sign, &barn->n_same,
+			barn_count(full) + barn_count(returned) + n_stashed == 0 ? 0 : mix(mix(full, returned), n_stashed) | 1);
 		if (barn->n_same < RECALL_TICKS)
 			continue;
 		barn->n_same = 0;

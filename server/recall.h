@@ -29,7 +29,8 @@ int recall_probe(void);
 
 /*
  * Memory is short, for the session, whose work is held: the next means of getting some of what is idle back to the slabs and pages.
- * *stagep, at first 0, counts them: barns; threads' sheaves of the cache; those of all caches, and again a few times if some were busy; what is lost (repair.h).
+ * *stagep, at first 0, counts them: barns; threads' sheaves of the cache; those of all caches, and again a few times, with pauses, if some were
+ * busy, unless somebody was refused just before; what is lost (repair.h).
  * false: there is none left.
  */
 bool recall_relieve(struct session *session, struct cache *cache, unsigned *stagep);
@@ -45,7 +46,7 @@ void recall_shrink(struct arena *arena, struct session *session, struct cache *c
 
 /*
  * One tick: what has not changed for RECALL_TICKS of them goes back.  A thread that allocates and frees without ever asking for a sheaf
- * changes the generation of its sheaf's top object; in a cache without owner words nothing would tell, and threads keep theirs.
+ * changes the generation of its sheaf's top object; a foreign sheaf is as old as its first entry, though the thread goes on with it; in a cache without owner words nothing would tell, and threads keep theirs.
  */
 void recall_decay(struct arena *arena);
 

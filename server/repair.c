@@ -177,7 +177,7 @@ repair_cache(struct cache *cache)
 	return audit.n_repaired;
 }
 
-/* May a pass begin?  Naps for it, not for long. */
+/* May a pass begin?  Naps for it, not for long, and only where something was lost before. */
 static bool
 begin(struct arena *arena)
 {
@@ -189,6 +189,8 @@ begin(struct arena *arena)
 		/* Others find it not due until it is over. */
 		if (clock_now_ns() >= due && atomic_cas(&arena->repair_due_ns, &due, UINT64_MAX))
 			return true;
+		if (atomic_read(&arena->n_repaired) == 0)
+			return false;
 		nanosleep(&nap, NULL);
 	}
 	return false;

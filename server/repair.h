@@ -26,7 +26,7 @@ int repair_run(struct arena *arena, uint32_t id, struct audit *audit);
 uint64_t repair_cache(struct cache *cache);
 
 /*
- * All caches of the arena, at most for a fifth of the time; waits a moment for its turn.  false: it did not come; else *np were taken back.
+ * All caches of the arena, at most for a fifth of the time; waits a moment for its turn, if something was lost before.  false: it did not come; else *np were taken back.
  * sessions_lock held.
  */
 bool repair_arena(struct arena *arena, uint64_t *np);

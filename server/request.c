@@ -167,6 +167,7 @@ request_cache_open(struct request *q)
 		.max_cached = in->max_cached,
 		.cpu_partial = in->cpu_partial,
 		.policy = in->policy,
+		.opener = q->conn->session,
 	};
 	enum proto_status status = request_need_writable(q);
 	struct cache *cache;
@@ -228,6 +229,23 @@ request_cache_close(struct request *q)
 	return PROTO_STATUS_OK;
 }
 
+/*
+ * What the client is to expect of a refill that it asks for ahead.  One of several sheaves that brought but the one for which somebody waits says:
+ * nothing.  One of a single sheaf, asked for since another refill is on its way, says nothing at all.
+ */
+static void
+show_granted(struct request *q, uint32_t n)
+{
+	const struct proto_refill_request *in = &q->in->refill;
+	struct layout_session_cache *shown = session_cache(q->conn->session, in->cache);
+
+	if (!q->is_waited)
+		atomic_write(&shown->n_granted, n);
+	else if (in->n_sheaves > 1)
+		atomic_write(&shown->n_granted, n > 1 ? n : 0);
+	atomic_write(&shown->is_refilling, 0);
+}
+
 static enum proto_status
 request_refill(struct request *q)
 {
@@ -243,17 +261,19 @@ request_refill(struct request *q)
 	struct cache *cache;
 	enum proto_status status = begin_work(q, in->cache, &cache);
 	struct grant grant;
+	uint64_t n_counts;
 	int r;
 
-	if (status != PROTO_STATUS_OK)
+	if (status != PROTO_STATUS_OK) {
+		if (status == PROTO_STATUS_NO_CACHE && in->cache < LAYOUT_MAX_CACHES)
+			atomic_write(&session_cache(q->conn->session, in->cache)->is_refilling, 0);
 		return status;
-	r = grant_refill(q->conn->session, cache, &wish, &grant, q->why, sizeof q->why);
-	if (in->n_sheaves && !in->capacity) {
-		struct layout_session_cache *shown = session_cache(q->conn->session, cache->id);
-
-		atomic_write(&shown->n_granted, r < 0 ? 0 : grant.n_sheaves);
-		atomic_write(&shown->is_refilling, 0);
 	}
+	n_counts = q->conn->session->quota.n_counts;
+	r = grant_refill(q->conn->session, cache, &wish, &grant, q->why, sizeof q->why);
+	q->is_heavy = q->conn->session->quota.n_counts != n_counts;
+	if (in->n_sheaves && !in->capacity)
+		show_granted(q, r < 0 ? 0 : grant.n_sheaves);
 	end_work(q);
 	if (r < 0)
 		return request_status_of(r);
@@ -274,6 +294,9 @@ request_flush(struct request *q)
 	return PROTO_STATUS_OK;
 }
 
+/* Of FAULT: client/internal.h's FAULT_WILD. */
+enum { KIND_WILD = 2 };
+
 static enum proto_status
 request_fault(struct request *q)
 {
@@ -282,20 +305,24 @@ request_fault(struct request *q)
 		"bytes written into a free object"};
 	const unsigned first_written = 5;
 	const struct proto_fault_request *in = &q->in->fault;
+	const char *kind = in->kind == KIND_WILD && in->cache == 0 ? "a free of what is no object of the arena" : kinds[in->kind < sizeof kinds / sizeof kinds[0] ? in->kind : 0];
+	char where[48] = "an address outside the arena", of[64] = "";
 	const struct cache *cache;
 	char what[896];
 	int n;
 
 	if (!q->conn->session)
 		REFUSE(q, PROTO_STATUS_STATE, "attach to an arena first");
+	if (in->place < (uint64_t)q->arena->n_pages * LAYOUT_PAGE_BYTES)
+		snprintf(where, sizeof where, "place %llu", (unsigned long long)in->place >> LAYOUT_PLACE_SHIFT);
 	pthread_rwlock_rdlock(&q->arena->sessions_lock);
 	cache = arena_cache(q->arena, in->cache);
-	n = snprintf(what, sizeof what, "%s, cache '%s', at byte %llu of the arena; %llu of the kind",
-		kinds[in->kind < sizeof kinds / sizeof kinds[0] ? in->kind : 0], cache ? cache->name : "?", (unsigned long long)in->place,
-		(unsigned long long)in->n);
+	if (cache)
+		snprintf(of, sizeof of, ", cache '%s'", cache->name);
+	pthread_rwlock_unlock(&q->arena->sessions_lock);
+	n = snprintf(what, sizeof what, "%s%s, at %s; %llu of the kind", kind, of, where, (unsigned long long)in->n);
 	if (in->thread)
 		snprintf(what + n, sizeof what - (size_t)n, "; thread %u%s%s", in->thread, *in->details ? "; " : "", in->details);
-	pthread_rwlock_unlock(&q->arena->sessions_lock);
 	/* Bad frees the client counts where slabd sees it. */
 	if (in->kind >= first_written && in->kind < sizeof kinds / sizeof kinds[0])
 		atomic_add(&q->conn->session->n_faults, 1);
@@ -437,5 +464,5 @@ request_handle(struct conn *conn, const void *packet, size_t n)
 	}
 	if (q.own_fd >= 0)
 		close(q.own_fd);
-	return r < 0 ? r : is_heavy ? REQUEST_E_HEAVY : 0;
+	return r < 0 ? r : is_heavy || q.is_heavy ? REQUEST_E_HEAVY : 0;
 }

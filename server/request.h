@@ -24,6 +24,7 @@ struct request {
 	struct conn *conn;
 	struct arena *arena; /* set before request_<op> is called, but for HELLO, ATTACH, BYE and ARENAS (request_access.c) */
 	bool is_waited; /* the peer wants a reply */
+	bool is_heavy;  /* it turned out so: REQUEST_E_HEAVY */
 	const union proto_request *in;
 	union proto_reply out;
 	int fds[PROTO_MAX_FDS];

@@ -5,6 +5,7 @@
 
 #include "server/cache.h"
 #include "server/conn.h"
+#include "server/grant.h"
 #include "server/log.h"
 #include "server/orphan.h"
 #include "server/recall.h"
@@ -106,16 +107,20 @@ request_destroy(struct request *q)
 	return request_status_of(retire_cache(q->arena, q->in->destroy.name, own, q->why, sizeof q->why));
 }
 
-/* Down to the knob. sessions_lock held. */
+/* What sessions have set aside and in their barns, down to the knobs. sessions_lock held. */
 static void
-trim_stashes(struct cache *cache)
+trim_sessions(struct cache *cache)
 {
 	for (struct session *s = cache->arena->first_session; s; s = s->next) {
 		/* What a dying one has goes back anyway, and its reaper may take a while. */
-		if (!stash_of(s, cache->id) || atomic_read(&s->state) == SESSION_DYING)
+		if (s->is_readonly || !session_has_open(s, cache->id) || atomic_read(&s->state) == SESSION_DYING)
 			continue;
 		pthread_mutex_lock(&s->work);
-		stash_trim(s, cache, cache->cpu_partial);
+		if (s->map && atomic_read(&s->state) != SESSION_DYING) {
+			stash_trim(s, cache, cache->cpu_partial);
+			if (!cache->is_sheafless)
+				grant_trim(s, cache);
+		}
 		pthread_mutex_unlock(&s->work);
 	}
 }
@@ -152,7 +157,7 @@ request_tune(struct request *q)
 	pthread_rwlock_rdlock(&q->arena->sessions_lock);
 	cache = arena_cache(q->arena, in->cache);
 	if (cache)
-		trim_stashes(cache);
+		trim_sessions(cache);
 	for (unsigned i = 0; cache && i < cache->n_nodes; i++)
 		node_trim_to(q->arena, &cache->nodes[i], cache->barn_full, cache->min_partial);
 	if (cache) {
@@ -160,10 +165,10 @@ request_tune(struct request *q)
 			.min_partial = cache->min_partial,
 			.max_cached = cache->max_cached,
 			.cpu_partial = cache->cpu_partial};
-		out->capacity = cache->is_sheafless ? 0 : cache->capacity;
+		out->sheaf_capacity = cache->is_sheafless ? 0 : cache->capacity;
 		log_notice("arena '%s', cache '%s' tuned by uid %u: sheaf_capacity %u, barn_full %u, min_partial %u, max_cached %llu, "
 			   "cpu_partial %u",
-			q->arena->name, cache->name, q->conn->peer.uid, out->capacity, out->barn_full, out->min_partial,
+			q->arena->name, cache->name, q->conn->peer.uid, out->sheaf_capacity, out->barn_full, out->min_partial,
 			(unsigned long long)out->max_cached, out->cpu_partial);
 	}
 	pthread_rwlock_unlock(&q->arena->sessions_lock);

@@ -279,6 +279,7 @@ session_end(struct session *session, bool still_named)
 		session->next->prevp = session->prevp;
 	arena->n_sessions--;
 	arena->n_dead++;
+	arena->n_dead_faults += session_count_faults(session);
 	if (still_named && !arena->named[session->client]) {
 		arena->named[session->client] = 1;
 		arena->n_named++;
@@ -347,6 +348,9 @@ session_set_open(struct session *session, struct cache *cache, bool is_open)
 {
 	uint8_t bit = (uint8_t)(1u << (cache->id % 8));
 
+	/* Whatever was on its way to a cache of that id before is not any more. */
+	if (is_open && session->map)
+		atomic_write(&session_cache(session, cache->id)->is_refilling, 0);
 	if (session_has_open(session, cache->id) == is_open)
 		return;
 	session->has_open[cache->id / 8] ^= bit;
@@ -487,6 +491,21 @@ session_idle_bytes(const struct session *session, bool is_with_words)
 		if (!(is_with_words && k->flags & LAYOUT_CACHE_NO_OWNER))
 			bytes += (uint64_t)stash_size(session, k->id) * k->object_bytes;
 	return bytes;
+}
+
+uint64_t
+session_count_faults(const struct session *session)
+{
+	uint64_t n = atomic_read(&session->n_faults);
+
+	/* Cache 0: frees of what is an object of no cache.  Caches that were destroyed count too. */
+	for (uint32_t id = 0; session->map && id <= atomic_read(&session->arena->max_cache); id++) {
+		const struct layout_session_cache *c = session_cache(session, id);
+
+		n += atomic_read(&c->n_double_frees) + atomic_read(&c->n_wild_frees) + atomic_read(&c->n_misaligned_frees) +
+		     atomic_read(&c->n_refused_frees);
+	}
+	return n;
 }
 
 void

@@ -58,6 +58,9 @@ struct session_quota {
 	uint64_t granted_before; /* before the count under way */
 	uint64_t taken_before;
 	bool is_marked;
+	uint64_t counted_ns; /* when a call for this session counted last, and how often such did */
+	uint64_t n_counts;
+	uint32_t n_refused;  /* in a row */
 };
 
 struct session {
@@ -162,13 +165,13 @@ session_has_open(const struct session *session, uint32_t cache)
 	return session->has_open[cache / 8] >> (cache % 8) & 1;
 }
 
-/* So many objects of the cache, each of so many bytes, were lent or set aside, or (n below 0) taken back. work held. */
+/* So many objects of the cache, and bytes, were lent or set aside, or (below 0) taken back. work held. */
 static inline void
-session_drew(struct session *session, const struct cache *cache, int64_t n, uint64_t bytes)
+session_drew(struct session *session, const struct cache *cache, int64_t n, int64_t bytes)
 {
 	atomic_write(&session->n_drawn[cache->id], session->n_drawn[cache->id] + n);
 	if (!(cache->flags & LAYOUT_CACHE_NO_OWNER))
-		atomic_write(&session->bytes_drawn, session->bytes_drawn + n * (int64_t)bytes);
+		atomic_write(&session->bytes_drawn, session->bytes_drawn + bytes);
 }
 
 /* The last to close a cache leaves no sheaf in its node barns, no empty slab and no lost object behind (repair.h). Takes list_locks; sessions_lock held. */
@@ -190,6 +193,9 @@ void session_slot_put(struct session *session, uint32_t slot);
 /* Entries of a slot: what the client claims, as far as it can be true.  Bytes of objects in all of its slots, or only of those with owner words. Nothing need be held but sessions_lock. */
 uint32_t session_slot_entries(const struct session *session, uint32_t slot);
 uint64_t session_idle_bytes(const struct session *session, bool is_with_words);
+
+/* Things that no correct client does: what slabd met, and bad frees that the client counted. */
+uint64_t session_count_faults(const struct session *session);
 
 /* What a client says of itself: logged with its name, so many a session. */
 void session_report(struct session *session, const char *what);

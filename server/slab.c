@@ -218,22 +218,6 @@ slab_find(const struct arena *arena, const struct cache *cache, uint32_t place, 
 	return op->word - arena->slabs[op->slab].first_word < arena->slabs[op->slab].n_objects;
 }
 
-enum slab_state
-slab_get(const struct arena *arena, uint32_t word)
-{
-	return (enum slab_state)(atomic_read(&arena->bits[word / 16]) >> (word % 16 * 2) & 3);
-}
-
-void
-slab_set(struct arena *arena, uint32_t word, enum slab_state state)
-{
-	uint32_t *unit = &arena->bits[word / 16];
-	unsigned shift = word % 16 * 2;
-
-	/* One store, so that a killed slabd leaves the old or the new. */
-	atomic_write(unit, (*unit & ~(3u << shift)) | (uint32_t)state << shift);
-}
-
 uint32_t
 slab_place(const struct arena *arena, const struct cache *cache, uint32_t number, uint32_t i)
 {

@@ -73,8 +73,7 @@ void slab_free(struct arena *arena, const struct cache *cache, uint32_t slab);
 /* The object of the cache that starts at place; false: there is none.  Any place may be asked for.  Stable only under the slab's list_lock. */
 bool slab_find(const struct arena *arena, const struct cache *cache, uint32_t place, struct slab_object *op);
 
-enum slab_state slab_get(const struct arena *arena, uint32_t word);
-void slab_set(struct arena *arena, uint32_t word, enum slab_state state);
+/* slab_get() and slab_set(), which every object passes, stand in arena.h. */
 
 /* The place of the slab's i-th object, and how large it is. */
 uint32_t slab_place(const struct arena *arena, const struct cache *cache, uint32_t slab, uint32_t i);

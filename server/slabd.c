@@ -125,6 +125,51 @@ set_decay(struct slabd *slabd, uint32_t idle_after_s)
 	return idle_after_s && event_add(slabd->decay, &tick) < 0 ? -ENOMEM : 0;
 }
 
+/* So much of loop 0 may go into collapsing at a time, and a fifth of its time in all; what one unit takes is the kernel's affair. */
+enum { COLLAPSE_NS = 5000000, COLLAPSE_PAUSES = 4, COLLAPSE_MIN_US = 10000, COLLAPSE_IDLE_US = 500000 };
+
+static void
+wait_collapse(struct slabd *slabd, uint64_t us)
+{
+	struct timeval wait = {.tv_sec = (time_t)(us / 1000000), .tv_usec = (suseconds_t)(us % 1000000)};
+
+	event_add(slabd->collapse, &wait);
+}
+
+/* Between requests: whoever asks meanwhile waits for one unit. */
+static void
+on_collapse(evutil_socket_t fd, short what, void *ctx)
+{
+	struct slabd *slabd = ctx;
+	uint64_t start = clock_now_ns(), pause_us;
+	bool is_more = false;
+
+	(void)fd;
+	(void)what;
+	for (unsigned i = 0; i < slabd->n_arenas && !is_more; i++)
+		is_more = arena_collapse(slabd->arenas[i], COLLAPSE_NS);
+	pause_us = (clock_now_ns() - start) / 1000 * COLLAPSE_PAUSES;
+	if (pause_us < (is_more ? COLLAPSE_MIN_US : COLLAPSE_IDLE_US))
+		pause_us = is_more ? COLLAPSE_MIN_US : COLLAPSE_IDLE_US;
+	wait_collapse(slabd, pause_us);
+}
+
+static int
+begin_collapse(struct slabd *slabd)
+{
+	bool has_thp = false;
+
+	for (unsigned i = 0; i < slabd->n_arenas; i++)
+		has_thp = has_thp || arena_has_thp(slabd->arenas[i]);
+	if (!has_thp)
+		return 0;
+	slabd->collapse = event_new(slabd->loops[0].base, -1, 0, on_collapse, slabd);
+	if (!slabd->collapse)
+		return -ENOMEM;
+	wait_collapse(slabd, COLLAPSE_IDLE_US);
+	return 0;
+}
+
 /* One descriptor a connection, two a session, and its segments: as many as the hard limit lets. */
 static void
 raise_file_limit(void)
@@ -183,6 +228,8 @@ slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why,
 		r = arena_new(&slabd->arenas[i], &options->arenas[i], why, why_size);
 		slabd->n_arenas += r == 0;
 	}
+	if (r == 0)
+		r = begin_collapse(slabd);
 	if (r < 0) {
 		slabd_free(slabd);
 		return r;
@@ -392,6 +439,8 @@ slabd_free(struct slabd *slabd)
 	listener_free(slabd->listener);
 	if (slabd->decay)
 		event_free(slabd->decay);
+	if (slabd->collapse)
+		event_free(slabd->collapse);
 	for (unsigned i = 0; i < slabd->n_loops; i++)
 		loop_deinit(&slabd->loops[i]);
 	for (unsigned i = 0; i < slabd->n_arenas; i++) {

@@ -58,7 +58,8 @@ struct slabd {
 	struct arena *arenas[SLABD_MAX_ARENAS]; /* as configured, from the first; none comes or goes while slabd runs */
 	unsigned n_arenas;
 	struct listener *listener;
-	struct event *decay; /* loop 0's */
+	struct event *decay; /* loop 0's, as the next one */
+	struct event *collapse; /* NULL: no arena has transparent huge pages */
 	uint64_t started_ns; /* monotonic */
 	uint64_t n_bad_packets; /* atomic */
 	/*

@@ -22,23 +22,6 @@ resident(int fd)
 	return bytes > 0 ? (uint64_t)bytes : 0;
 }
 
-/* Bad frees that the client counted. */
-static uint64_t
-bad_frees(const struct session *session)
-{
-	uint64_t n = 0;
-
-	if (!session->map)
-		return 0;
-	for (struct cache *k = arena_cache_after(session->arena, 0); k; k = arena_cache_after(session->arena, k->id)) {
-		const struct layout_session_cache *c = session_cache(session, k->id);
-
-		n += atomic_read(&c->n_double_frees) + atomic_read(&c->n_wild_frees) + atomic_read(&c->n_misaligned_frees) +
-		     atomic_read(&c->n_refused_frees);
-	}
-	return n;
-}
-
 static uint64_t *
 bytes_of_kind(struct proto_status_reply *reply, unsigned kind)
 {
@@ -88,10 +71,11 @@ stats_status(struct slabd *slabd, struct arena *arena, struct proto_status_reply
 	pthread_rwlock_rdlock(&arena->sessions_lock);
 	reply->n_sessions = arena->n_sessions;
 	reply->n_sessions_ever = arena->n_sessions_ever;
-	reply->n_dead = arena->n_dead;
+	reply->n_ended_ever = arena->n_dead;
+	reply->n_faults = arena->n_dead_faults;
 	for (struct session *s = arena->first_session; s; s = s->next) {
 		reply->session_bytes += resident(s->fd);
-		reply->n_faults += atomic_read(&s->n_faults) + bad_frees(s);
+		reply->n_faults += session_count_faults(s);
 	}
 	pthread_rwlock_unlock(&arena->sessions_lock);
 }
@@ -271,7 +255,7 @@ describe(struct arena *arena, struct session *session, struct proto_clients_repl
 	snprintf(reply->state, sizeof reply->state, "%s", states[atomic_read(&session->state)]);
 	snprintf(reply->label, sizeof reply->label, "%s", session->label);
 	reply->flags = session->is_readonly ? PROTO_CLIENT_READONLY : session->is_recallable ? 0 : PROTO_CLIENT_NO_RECALL;
-	reply->n_faults = atomic_read(&session->n_faults) + bad_frees(session);
+	reply->n_faults = session_count_faults(session);
 	if (session->map)
 		add_caches(session, reply);
 	if (!arena->census)
@@ -287,8 +271,8 @@ describe_dead(const struct arena *arena, uint32_t client, struct proto_clients_r
 
 	if (!orphan_owner(arena, client, (int64_t)clock_now_ns(), &owner))
 		return;
-	/* No pid: it may be another process's by now. */
 	reply->client_id = owner.id;
+	reply->pid = (uint32_t)owner.pid;
 	reply->uid = owner.uid;
 	reply->dead_ms = (uint64_t)owner.age_ns / 1000000;
 	snprintf(reply->label, sizeof reply->label, "%s", owner.label);
@@ -314,7 +298,7 @@ stats_client(struct arena *arena, uint32_t after, struct proto_clients_reply *re
 		}
 		/* The dead whose objects are kept. */
 		reply->n_orphans = arena->census->n[client];
-		reply->bytes_held = arena->census->bytes[client];
+		reply->bytes_orphans = arena->census->bytes[client];
 		describe_dead(arena, client, reply);
 		snprintf(reply->state, sizeof reply->state, "dead");
 		break;

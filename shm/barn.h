@@ -25,6 +25,19 @@ void barn_push(uint64_t *head, struct layout_slot *slots, uint32_t slot);
 /* Takes the newest slot off a list; -1: empty, or a head or link of n_slots and more (then the list is emptied). */
 int32_t barn_pop(uint64_t *head, struct layout_slot *slots, uint32_t n_slots);
 
+/* Puts n slots on a list, linked from first to last by next as barn_link() does it. */
+void barn_push_chain(uint64_t *head, struct layout_slot *slots, uint32_t first, uint32_t last, uint32_t n);
+
+/* Takes up to `want` of the newest off a list, newest first. Returns how many; a nonsensical link ends the list. */
+uint32_t barn_pop_some(uint64_t *head, struct layout_slot *slots, uint32_t n_slots, uint32_t want, int32_t *popped);
+
+/* Of a chain to be pushed: `next` comes after `slot`, which is still the caller's. */
+static inline void
+barn_link(struct layout_slot *slots, uint32_t slot, uint32_t next)
+{
+	atomic_write(&slots[slot].next, next + 1);
+}
+
 /* Makes the slot mine, if its holder is still `from`. */
 static inline bool
 barn_take(struct layout_slot *slot, uint32_t from, uint32_t to)

@@ -245,7 +245,7 @@ struct layout_session_cache {
 	uint64_t n_nested;           /* calls from a signal handler that found the sheaf busy */
 	uint64_t n_barn_gets;        /* full sheaves taken from the process barn */
 	uint64_t n_barn_puts;
-	/* Sheaves of the last grant: what its client asks ahead by.  W: slabd. R: client. */
+	/* Sheaves that a refill asked for ahead may be expected to bring; 0: none, it is not asked for.  W: slabd. R: client. */
 	uint32_t n_granted;
 	/* A refill that nobody waits for is on its way.  W: client, 1 by swap; slabd, 0 when it is done. R: client. */
 	uint32_t is_refilling;

@@ -33,6 +33,10 @@
 	X(SETTLE_SETTLED)   /* an ordinary sheaf, no word cleared */                                                                       \
 	X(SETTLE_CLEARING)  /* some words cleared */                                                                                       \
 	X(SWAP)             /* main and spare exchanged */                                                                                 \
+	X(RACK_TAKEN)       /* a sheaf is out of the rack, and not yet main */                                                             \
+	X(RACK_FILLED)      /* some came from the barn */                                                                                  \
+	X(RACK_GIVEN)       /* some are out of the rack, still the thread's */                                                             \
+	X(RACK_PUT)                                                                                                                        \
 	X(BARN_HANDED)      /* holder says BARN, slot not yet on the list */                                                               \
 	X(BARN_TAKEN)       /* slot off the list, holder not yet changed */                                                                \
 	X(BARN_READ)        /* head of a list read, compare-and-swap not yet made */                                                       \
@@ -113,8 +117,10 @@
 	X(AUDIT_COUNTS)                                                                                                                    \
 	X(LIVE_MINE)                                                                                                                       \
 	X(ORDINARY_TAKE)                                                                                                                   \
+	X(RECORD_REUSED)                                                                                                                   \
 	X(SHOW_LATE)                                                                                                                       \
 	X(NO_GUARD)                                                                                                                        \
+	X(ONLY_MAIN_IS_ENTERED)                                                                                                            \
 	X(WATCH_LATE)                                                                                                                      \
 	X(LOG_UNLOCKED)                                                                                                                    \
 	X(SEAL_FIRST)                                                                                                                      \

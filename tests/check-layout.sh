@@ -44,7 +44,7 @@ sheaf.h|a wider field of the sheaf|^	uint32_t limit;|	uint64_t limit;
 word.h|another bit|WORD_SHARED 0x4000u|WORD_SHARED 0xc000u
 END
 # The last variant, linked into slabctl in place of the right hash.
-objects=$(find "$build/client/ctl" "$build/proto" -name '*.o')
+objects="$(find "$build/client/ctl" "$build/proto" -name '*.o') $build/client/reach.o"
 # shellcheck disable=SC2086
 cc -I. -o "$tmp/slabctl" $objects "$tmp/hash.c" -lmsgpackc || fail "slabctl does not link"
 "$build/slabd" --socket="$tmp/s" --arena-size=2M 2>"$tmp/log" &

@@ -12,6 +12,10 @@ skip() {
 for tool in /lib/systemd/systemd systemd-analyze systemd-sysusers setpriv unshare; do
 	command -v $tool >/dev/null || skip "$tool is not installed"
 done
+[ -x "$build/tests/attach" ] || {
+	echo "check-systemd: there is no $build/tests/attach: make $build/tests/attach first"
+	exit 1
+}
 tmp=$(mktemp -d) || exit 1
 box=
 cleanup() {

@@ -682,7 +682,8 @@ find_client(struct harness *h, pid_t pid, uint32_t client_id)
 	do {
 		CHECK(harness_ask(h, PROTO_OP_CLIENTS, &request, &reply) == PROTO_STATUS_OK);
 		request.clients.after = reply.clients.client;
-	} while (reply.clients.client && (pid ? reply.clients.pid != (uint32_t)pid : reply.clients.client_id != client_id));
+	} while (reply.clients.client && (pid ? reply.clients.pid != (uint32_t)pid || strcmp(reply.clients.state, "dead") == 0
+					      : reply.clients.client_id != client_id));
 	return reply.clients;
 }
 

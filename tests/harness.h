@@ -131,7 +131,7 @@ struct proto_caches_reply harness_cache(struct harness *h, const char *name); /*
 /* Of all caches; a named one. */
 struct proto_audit_reply harness_audit(struct harness *h);
 struct proto_audit_reply harness_audit_cache(struct harness *h, const char *name);
-/* By process; by client id.  .client 0: there is none. */
+/* By process, which lives; by client id, also of a dead one.  .client 0: there is none. */
 struct proto_clients_reply harness_client(struct harness *h, pid_t pid);
 struct proto_clients_reply harness_client_id(struct harness *h, uint32_t client_id);
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/harness.h"
@@ -103,8 +104,8 @@ it_mode_decides(void)
 			.arena = "a",
 			.may_read = true,
 			.may = 1,
-			.words = {"uid 1002 may only read arena 'a'", "owner 1001, group 2001, mode 0640, of which its group",
-				"SLABC_RDONLY", "mode="}},
+			.words = {"uid 1002 may only read arena 'a'",
+				"owner 1001, group 2001, mode 0640, of which the group's digit (4) counts", "SLABC_RDONLY", "mode="}},
 		{.uid = USER,
 			.gid = OTHER_GROUP,
 			.n_groups = 3,
@@ -112,13 +113,13 @@ it_mode_decides(void)
 			.arena = "a",
 			.may_read = true,
 			.may = 1,
-			.words = {"uid 1002 may only read arena 'a'", "its group", "SLABC_RDONLY", "[arena a]"}},
+			.words = {"uid 1002 may only read arena 'a'", "the group's digit", "SLABC_RDONLY", "[arena a]"}},
 		{.uid = USER,
 			.gid = OTHER_GROUP,
 			.n_groups = 2,
 			.groups = {4000, 4001},
 			.arena = "a",
-			.words = {"uid 1002 may not", "arena 'a'", "0640, of which others count", "join the group"}},
+			.words = {"uid 1002 may not", "arena 'a'", "0640, of which others' digit (0) counts", "join the group"}},
 		{.uid = USER, .gid = OTHER_GROUP, .arena = "a", .words = {"uid 1002 may not", "mode 0640", "[arena a]", NULL}},
 		{.uid = 0, .gid = OTHER_GROUP, .arena = "a", .may_read = true, .may_write = true, .may = 7},
 		{.uid = USER,
@@ -133,8 +134,13 @@ it_mode_decides(void)
 			.gid = GROUP,
 			.arena = "odd",
 			.may = 4,
-			.words = {"uid 1001 may not", "mode 0066, of which its owner", NULL}},
-		{.uid = USER, .gid = OTHER_GROUP, .n_groups = 1, .groups = {GROUP}, .arena = "nongroup", .words = {"its group", NULL}},
+			.words = {"uid 1001 may not", "mode 0066, of which the owner's digit (0) counts", NULL}},
+		{.uid = USER,
+			.gid = OTHER_GROUP,
+			.n_groups = 1,
+			.groups = {GROUP},
+			.arena = "nongroup",
+			.words = {"the group's digit", NULL}},
 		{.uid = USER, .gid = OTHER_GROUP, .arena = "nongroup", .may_read = true, .may_write = true, .may = 3},
 	};
 	CLEANUP(harness_free) struct harness *h = harness_slabd_config(config);
@@ -152,6 +158,62 @@ it_mode_decides(void)
 	}
 	CHECK(harness_log_count(h, "refused: uid") == n_refused);
 	CHECK(harness_log_count(h, "refused: uid 1002 may only read arena 'a'") == 2);
+}
+
+/* Opens path, which fails: the sentence has what, and who named the path. */
+static void
+check_unreachable(const char *path, const char *source, int error, const char *what)
+{
+	struct slabc_options options = SLABC_OPTIONS_INIT;
+	struct slabc *c;
+
+	options.socket = path;
+	CHECK(slabc_open(&c, &options) == -error);
+	CHECK(strstr(slabc_last_error(), source) && strstr(slabc_last_error(), what));
+}
+
+static void
+meet_the_socket(struct peer *me, void *arg)
+{
+	const struct harness *h = arg;
+
+	(void)me;
+	become(USER, OTHER_GROUP, 0, NULL);
+	check_unreachable(
+		h->socket, "(options.socket)", EACCES, "it is for group 2001 (mode 0660): usermod -aG 2001 USER, and log in again");
+}
+
+static void
+meet_the_owners_socket(struct peer *me, void *arg)
+{
+	const struct harness *h = arg;
+
+	(void)me;
+	become(USER, OTHER_GROUP, 0, NULL);
+	check_unreachable(h->socket, "(options.socket)", EACCES, "its mode 0600 is for its owner alone");
+}
+
+/* Who cannot even connect is told what is wrong with the socket, and where its path came from. */
+static void
+it_unreachable_sockets_are_explained(void)
+{
+	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k --arena-size=4M");
+	char missing[128];
+
+	snprintf(missing, sizeof missing, "%s/none", h->dir);
+	check_unreachable(missing, "(options.socket)", ENOENT, "is slabd running?");
+	check_unreachable(h->log, "(options.socket)", ECONNREFUSED, "it is no socket");
+	setenv("SLABD_SOCKET", h->log, 1);
+	check_unreachable(NULL, "($SLABD_SOCKET)", ECONNREFUSED, "it is no socket");
+	unsetenv("SLABD_SOCKET");
+	if (geteuid() != 0) {
+		skip("only root may become another user");
+		return;
+	}
+	CHECK(chmod(h->dir, 0755) == 0 && chown(h->socket, 0, GROUP) == 0 && chmod(h->socket, 0660) == 0);
+	harness_join(h, harness_spawn(h, meet_the_socket, h));
+	CHECK(chmod(h->socket, 0600) == 0);
+	harness_join(h, harness_spawn(h, meet_the_owners_socket, h));
 }
 
 /* More supplementary groups than a first guess has room for. */
@@ -217,7 +279,7 @@ it_knocking_does_not_flood_the_log(void)
 	harness_join(h, harness_spawn(h, knock, h));
 	CHECK(harness_log_count(h, "refused: uid 1002") == 1);
 	CHECK(harness_ask(h, PROTO_OP_ARENAS, &request, &reply) == PROTO_STATUS_OK);
-	CHECK(reply.arenas.n_refused == 103);
+	CHECK(reply.arenas.n_refused == 104);
 }
 
 static void
@@ -315,6 +377,7 @@ it_access_suite(void)
 	CU_pSuite suite = harness_suite("access");
 
 	CU_ADD_TEST(suite, it_mode_decides);
+	CU_ADD_TEST(suite, it_unreachable_sockets_are_explained);
 	CU_ADD_TEST(suite, it_many_groups);
 	CU_ADD_TEST(suite, it_knocking_does_not_flood_the_log);
 	CU_ADD_TEST(suite, it_sessions_of_one_user);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/internal.h"
+#include "shm/barn.h"
 #include "shm/word.h"
 #include "tests/harness.h"
 
@@ -97,9 +99,10 @@ it_shrink_gives_back_what_is_idle(void)
 	CHECK(slabc_cache_shrink(k) == 0);
 	after = harness_cache(h, "k");
 	CHECK(after.n_process_barn == 0 && after.n_node_barn == 0 && after.n_returned == 0);
-	/* The other one's main and spare too. */
-	CHECK(before.n_thread > before.capacity && after.n_thread == 0 && after.n_slabs == 0 && after.n_pages == 0);
-	CHECK(after.n_recalled == 2);
+	/* The other one's main, spare and rack too: of two threads' no more than that. */
+	CHECK(before.n_thread > 4 * before.capacity && before.n_thread <= 2 * (2 + CLIENT_RACK) * before.capacity);
+	CHECK(after.n_thread == 0 && after.n_slabs == 0 && after.n_pages == 0);
+	CHECK(after.n_recalled > 2 && after.n_recalled <= 2 + CLIENT_RACK);
 	CHECK(slabc_alloc(k) != NULL);
 	peer_tell(harness_peer(h, pid), 'e');
 	harness_join(h, pid);
@@ -375,6 +378,14 @@ raw_refill(struct raw *raw, uint32_t cache, uint32_t *slotp)
 	return reply.refill.n_objects;
 }
 
+/* The sheaf just got is a thread's. */
+static void
+raw_use(struct raw *raw, uint32_t cache, uint32_t slot)
+{
+	((struct layout_session_cache *)(void *)(raw->session + LAYOUT_SESSION_CACHES_OFF))[cache].full = 0;
+	raw->slots[slot].holder = LAYOUT_HOLDER_THREAD;
+}
+
 static void
 raw_flush(struct raw *raw, uint32_t cache, uint32_t slot)
 {
@@ -406,8 +417,9 @@ it_capacity_is_tuned(void)
 		for (int i = 0; i < 6; i++) {
 			CHECK(tune(h, "k", (struct proto_tune_request){.set = 1, .sheaf_capacity = capacities[i]}, &out) ==
 				PROTO_STATUS_OK);
-			CHECK(out.capacity == capacities[i] && harness_cache(h, "k").capacity == capacities[i]);
+			CHECK(out.sheaf_capacity == capacities[i] && harness_cache(h, "k").capacity == capacities[i]);
 			n = raw_refill(&raw, cache, &slots[i]);
+			raw_use(&raw, cache, slots[i]);
 			/* From the barn: a sheaf of an older, smaller capacity comes as it is. */
 			CHECK(n > 0 && n <= capacities[i] && (round > 0 || n == capacities[i]));
 			CHECK(raw.slots[slots[i]].capacity >= n && raw_sheaf(&raw, slots[i])->size == n);
@@ -445,6 +457,69 @@ it_large_sheaves_in_the_barn(void)
 	raw_detach(&raw);
 }
 
+/* A client that does nothing keeps no more than a lowered max_cached, and no sheaf of another capacity, once the tuning is answered; it
+ * keeps the newest. */
+static void
+it_lowered_limits_hold_at_once(void)
+{
+	enum { N = 20 };
+	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k");
+	struct slabc *c = harness_open(h, "sleeps");
+	struct slabc_cache *k = harness_open_cache(c, "k", 64, 0);
+	uint32_t cache, slots[N];
+	struct layout_session_cache *lists;
+	static void *p[20000];
+	int32_t newest;
+	struct raw raw;
+
+	REQUIRE(slabc_alloc_bulk(k, 20000, p) == 0);
+	slabc_free_bulk(k, 20000, p);
+	/* And a client whose list is in the test's hands. */
+	raw_attach(&raw, h->socket, "raw");
+	cache = raw_cache_open(&raw, "k", 64, 0);
+	lists = (struct layout_session_cache *)(void *)(raw.session + LAYOUT_SESSION_CACHES_OFF) + cache;
+	for (int i = 0; i < N; i++)
+		raw_refill(&raw, cache, &slots[i]);
+	CHECK(barn_count(lists->full) == N);
+	CHECK(harness_cache(h, "k").n_process_barn > 10000);
+	/* Eight sheaves each, of the capacity that it has. */
+	CHECK(tune(h, "k", (struct proto_tune_request){.set = 8, .max_cached = 8ull * 64 * harness_cache(h, "k").capacity}, NULL) ==
+		PROTO_STATUS_OK);
+	CHECK(harness_cache(h, "k").n_process_barn == 2 * 8 * harness_cache(h, "k").capacity);
+	CHECK(barn_count(lists->full) == 8);
+	for (int i = 0; i < N; i++)
+		CHECK((raw.slots[slots[i]].holder == LAYOUT_HOLDER_BARN) == (i >= N - 8));
+	newest = barn_pop(&lists->full, raw.slots, LAYOUT_MAX_SLOTS);
+	CHECK(newest == (int32_t)slots[N - 1]);
+	barn_push(&lists->full, raw.slots, (uint32_t)newest);
+	/* A byte: one sheaf. */
+	CHECK(tune(h, "k", (struct proto_tune_request){.set = 8, .max_cached = 1}, NULL) == PROTO_STATUS_OK);
+	CHECK(harness_cache(h, "k").n_process_barn == 2 * harness_cache(h, "k").capacity);
+	CHECK(raw.slots[slots[N - 1]].holder == LAYOUT_HOLDER_BARN);
+	/* A refill asks by the new limit, also when the one before it asked for many. */
+	for (uint32_t i = 0; i < 4 * harness_cache(h, "k").capacity; i++) {
+		REQUIRE((p[i] = slabc_alloc(k)) != NULL);
+		CHECK(harness_cache(h, "k").n_process_barn <= 2 * harness_cache(h, "k").capacity);
+	}
+	for (uint32_t i = 0; i < 4 * harness_cache(h, "k").capacity; i++) {
+		slabc_free(k, p[i]);
+		CHECK(harness_cache(h, "k").n_process_barn <= 2 * harness_cache(h, "k").capacity);
+	}
+	/* Another capacity: none of the old. */
+	CHECK(tune(h, "k", (struct proto_tune_request){.set = 1, .sheaf_capacity = 10}, NULL) == PROTO_STATUS_OK);
+	CHECK(harness_cache(h, "k").n_process_barn == 0 && barn_count(lists->full) == 0);
+	CHECK(harness_audit(h).n_lost == 0 && harness_audit(h).n_doubled == 0);
+	/* All go on. */
+	REQUIRE(slabc_alloc_bulk(k, 20000, p) == 0);
+	slabc_free_bulk(k, 20000, p);
+	CHECK(harness_cache(h, "k").n_process_barn <= 10);
+	CHECK(raw_refill(&raw, cache, &slots[0]) == 10);
+	CHECK(harness_client_id(h, raw.attach.client_id).n_faults == 0 && harness_client_id(h, slabc_client_id(c)).n_faults == 0);
+	CHECK(harness_audit(h).n_lost == 0 && harness_audit(h).n_doubled == 0);
+	raw_detach(&raw);
+	slabc_close(c);
+}
+
 /* A program learns of a new capacity when it refills, and its barn then keeps sheaves of that one; the old ones go. */
 static void
 it_clients_learn_the_capacity(void)
@@ -462,8 +537,8 @@ it_clients_learn_the_capacity(void)
 			slabc_free_bulk(k, 4000, p);
 		}
 		cache = harness_cache(h, "k");
-		CHECK(cache.n_thread <= 2 * cache.capacity);
-		CHECK(cache.n_process_barn > 2000);
+		CHECK(cache.n_thread <= (2 + CLIENT_RACK) * cache.capacity);
+		CHECK(cache.n_process_barn + cache.n_thread > 3800);
 		CHECK(cache.n_thread + cache.n_process_barn + cache.n_returned + cache.n_node_barn + cache.n_free == cache.n_objects);
 	}
 	/* Ten thousand idle bytes, not more, once it has learnt that too. */
@@ -816,8 +891,12 @@ it_slabctl_administers(void)
 	/* Tuning. */
 	CHECK(slabctl(h, out, sizeof out, "tune", "k", "sheaf_capacity=33", "max_cached=2M") == 0);
 	CHECK(harness_cache(h, "k").capacity == 33 && harness_cache(h, "k").max_cached == 2 << 20);
+	CHECK(slabctl(h, out, sizeof out, "tune", "k", "barn_full=none", NULL) == 0);
+	CHECK(slabctl(h, out, sizeof out, "tune", "k", "cpu_partial=none", NULL) == 0);
+	CHECK(strstr(out, "barn_full       none\n") && strstr(out, "cpu_partial     none\n") && strstr(out, "sheaf_capacity  33\n"));
+	CHECK(slabctl(h, out, sizeof out, "tune", "k", "max_order=2", NULL) == 2 && strstr(out, "max_order is set when a cache is made"));
 	CHECK(slabctl(h, out, sizeof out, "--json", "tune", "k", "barn_full=none") == 0);
-	CHECK(strstr(out, "\"barn_full\": 0") != NULL && strstr(out, "\"capacity\": 33") != NULL);
+	CHECK(strstr(out, "\"barn_full\": 0") != NULL && strstr(out, "\"sheaf_capacity\": 33") != NULL);
 	CHECK(slabctl(h, out, sizeof out, "tune", "k", "sheaf_capacity=5000", NULL) == 3 && strstr(out, "1020") != NULL);
 	CHECK(slabctl(h, out, sizeof out, "tune", "k", "sheaf_capacity=0", NULL) == 2);
 	CHECK(slabctl(h, out, sizeof out, "tune", "k", "sheaf_capacity=none", NULL) == 2);
@@ -825,9 +904,18 @@ it_slabctl_administers(void)
 	CHECK(slabctl(h, out, sizeof out, "tune", "none", "barn_full=1", NULL) == 3);
 	CHECK(slabctl(h, out, sizeof out, "tune", "k", NULL, NULL) == 2);
 	/* Orphans: a second session of this process dies. */
+	CHECK(slabctl(h, out, sizeof out, "orphans", "--none", NULL, NULL) == 0);
 	slabc_close(c);
+	/* For a script: what should not be there is. */
+	CHECK(slabctl(h, out, sizeof out, "orphans", "--none", NULL, NULL) == 1 && strstr(out, "3000") != NULL);
+	CHECK(slabctl(h, out, sizeof out, "orphans", "--none", "--older-than=1h", NULL) == 0);
+	CHECK(slabctl(h, out, sizeof out, "orphans", "reclaim", "--none", NULL) == 2);
+	CHECK(slabctl(h, out, sizeof out, "caches", "--none", NULL, NULL) == 2);
+	CHECK(slabctl(h, out, sizeof out, "orphans", "--cache=other", "--none", NULL) == 0);
+	CHECK(slabctl(h, out, sizeof out, "orphans", "--cache=typo", NULL, NULL) == 3 && strstr(out, "no cache typo"));
+	CHECK(slabctl(h, out, sizeof out, "orphans", "reclaim", "--client=99999", NULL) == 3 && strstr(out, "no dead client 99999"));
 	CHECK(slabctl(h, out, sizeof out, "orphans", NULL, NULL, NULL) == 0);
-	CHECK(strstr(out, id) != NULL && strstr(out, "3000") != NULL);
+	CHECK(strstr(out, id) != NULL && strstr(out, "3000") != NULL && strstr(out, " s\n") != NULL);
 	CHECK(slabctl(h, out, sizeof out, "orphans", "--older-than=1h", "--json", NULL) == 0 && strcmp(out, "[\n]\n") == 0);
 	CHECK(slabctl(h, out, sizeof out, "orphans", "reclaim", NULL, NULL) == 2);
 	CHECK(slabctl(h, out, sizeof out, "orphans", "reclaim", "--older-than=1h", NULL) == 0 && strstr(out, "n_freed  0") != NULL);
@@ -868,6 +956,7 @@ it_admin_suite(void)
 	CU_ADD_TEST(suite, it_capacity_is_tuned);
 	CU_ADD_TEST(suite, it_large_sheaves_in_the_barn);
 	CU_ADD_TEST(suite, it_clients_learn_the_capacity);
+	CU_ADD_TEST(suite, it_lowered_limits_hold_at_once);
 	CU_ADD_TEST(suite, it_tuning_stops_nobody);
 	CU_ADD_TEST(suite, it_knobs_are_tuned);
 	CU_ADD_TEST(suite, it_stashes_are_counted_and_given_back);

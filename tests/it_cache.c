@@ -35,6 +35,7 @@ it_opened_again_with_other_properties(void)
 	struct slabc *c = harness_open(h, "first"), *other = harness_open(h, "second");
 	struct slabc_cache_options options = SLABC_CACHE_OPTIONS_INIT;
 	struct slabc_cache *k;
+	char gets[128];
 
 	options.align = 64;
 	options.flags = SLABC_RECLAIM;
@@ -48,7 +49,7 @@ it_opened_again_with_other_properties(void)
 	options.align = 64;
 	options.flags = SLABC_SHARED;
 	CHECK(try_cache(other, "k", 100, &options) == -EEXIST);
-	CHECK(last_error_has("flags 0x1;") && last_error_has("flags 0x2"));
+	CHECK(last_error_has("flags SLABC_RECLAIM;") && last_error_has("flags SLABC_SHARED") && last_error_has("slabctl destroy k"));
 	/* Size 0 takes what is there. */
 	CHECK(try_cache(other, "k", 0, NULL) == 0);
 	/* A later opener's knobs are ignored, and logged. */
@@ -56,6 +57,13 @@ it_opened_again_with_other_properties(void)
 	options.sheaf_capacity = 777;
 	CHECK(try_cache(other, "k", 100, &options) == 0);
 	CHECK(harness_cache(h, "k").capacity < 777);
+	CHECK(harness_log_count(h, "knobs of a later opener are ignored") == 1);
+	/* With who asked, and both values; what is the same is none. */
+	snprintf(gets, sizeof gets, "client %u (pid %d, 'second') gets sheaf_capacity %u, not 777", slabc_client_id(other), getpid(),
+		harness_cache(h, "k").capacity);
+	CHECK(EVENTUALLY(harness_log_count(h, gets) == 1));
+	options.sheaf_capacity = harness_cache(h, "k").capacity;
+	CHECK(try_cache(other, "k", 100, &options) == 0);
 	CHECK(harness_log_count(h, "knobs of a later opener are ignored") == 1);
 	/* SLABC_NOWAIT is the opener's own. */
 	options.flags = SLABC_RECLAIM | SLABC_NOWAIT;

@@ -3,6 +3,7 @@
  * slabctl against a slabd whose population is known to the object: the numbers, in text and JSON, its exit statuses, and names that want to
  * break its output.  JSON is read by a parser that forgives nothing.
  */
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -359,6 +360,18 @@ populate(struct population *p, struct harness *h, const char *label)
 	p->n_objects = harness_cache(h, "k").n_objects;
 }
 
+/* All columns that are places of objects, of the first cache. */
+static uint64_t
+places_in(const char *out)
+{
+	static const char *const places[] = {"allocated", "threads", "procbarns", "nodebarns", "stashes", "returned", "app", "free"};
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < sizeof places / sizeof places[0]; i++)
+		sum += text_number(out, 1, places[i]);
+	return sum;
+}
+
 /* Where the objects of a cache are, in both forms, adds up to all there are. */
 static void
 it_caches_add_up(void)
@@ -390,7 +403,7 @@ it_caches_add_up(void)
 		CHECK(text_number(out, 1, columns[i].heading) == columns[i].n);
 		sum += text_number(out, 1, columns[i].heading);
 	}
-	CHECK(sum + text_number(out, 1, "free") == p.n_objects);
+	CHECK(sum + text_number(out, 1, "free") == p.n_objects && places_in(out) == p.n_objects);
 	CHECK(text_number(out, 1, "stashes") == 0);
 	sum = 0;
 
@@ -404,6 +417,7 @@ it_caches_add_up(void)
 	for (unsigned i = 0; i < sizeof columns / sizeof columns[0]; i++)
 		sum += text_number(out, 1, columns[i].heading);
 	CHECK(sum + 10 + n_stash + text_number(out, 1, "free") == text_number(out, 1, "objects"));
+	CHECK(text_number(out, 1, "app") == 10 && places_in(out) == text_number(out, 1, "objects"));
 	p.n_objects = harness_cache(h, "k").n_objects;
 	CHECK(ctl(h, out, "--json caches") == 0);
 	REQUIRE(json_parse(&j, out));
@@ -426,6 +440,59 @@ it_caches_add_up(void)
 	CHECK(ctl(h, out, "--json caches") == 0 && json_parse(&j, out) && j.n_rows == 2);
 	CHECK(strcmp(json_text(&j, 1, "name"), "second") == 0 && strcmp(json_text(&j, 1, "flags"), "reclaim,shared") == 0);
 	raw_detach(&p.raw);
+}
+
+/* Allocates and frees by the thousand, so that sheaves go to and fro, until it is told to stop. */
+static void
+be_busy(struct peer *me, void *arg)
+{
+	struct slabc *c = harness_open(arg, "busy");
+	struct slabc_cache_options o = SLABC_CACHE_OPTIONS_INIT;
+	struct slabc_cache *k;
+	void *p[2000];
+
+	o.max_cached = 1;
+	REQUIRE(slabc_cache_open(c, "k", SIZE, &o, &k) == 0);
+	peer_tell(me, 'r');
+	for (struct pollfd stop = {.fd = me->in, .events = POLLIN}; poll(&stop, 1, 0) == 0;) {
+		REQUIRE(slabc_alloc_bulk(k, 2000, p) == 0);
+		slabc_free_bulk(k, 2000, p);
+	}
+	peer_await(me, 'e');
+}
+
+/*
+ * Under load too each object is in one column: what is counted out and lies in no other place is `allocated`.  An object that was counted
+ * in two places while it moved makes the sum larger, and then only when nothing is left for `allocated`.
+ */
+static void
+it_columns_add_up_under_load(void)
+{
+	enum { N_PEERS = 2, N_LOOKS = 100 };
+	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k --threads=2 --arena-size=64M");
+	static char out[OUT_BYTES];
+	unsigned n_exact = 0;
+	pid_t pids[N_PEERS];
+
+	for (unsigned i = 0; i < N_PEERS; i++) {
+		pids[i] = harness_spawn(h, be_busy, h);
+		peer_await(harness_peer(h, pids[i]), 'r');
+	}
+	for (unsigned i = 0; i < N_LOOKS; i++) {
+		REQUIRE(ctl(h, out, "caches") == 0);
+		CHECK(places_in(out) >= text_number(out, 1, "objects"));
+		CHECK(places_in(out) == text_number(out, 1, "objects") || text_number(out, 1, "allocated") == 0);
+		n_exact += places_in(out) == text_number(out, 1, "objects");
+	}
+	CHECK(n_exact > 0);
+	for (unsigned i = 0; i < N_PEERS; i++)
+		peer_tell(harness_peer(h, pids[i]), 'e');
+	for (unsigned i = 0; i < N_PEERS; i++) {
+		harness_join(h, pids[i]);
+		harness_wait_reaped(h, pids[i]);
+	}
+	REQUIRE(ctl(h, out, "caches") == 0);
+	CHECK(places_in(out) == text_number(out, 1, "objects") && text_number(out, 1, "allocated") == 0);
 }
 
 /* Who holds how much, living and dead. */
@@ -465,12 +532,16 @@ it_clients_show_who_holds(void)
 	/* Its end: what it held is orphaned under its name. */
 	raw_detach(&p.raw);
 	CHECK(EVENTUALLY(ctl(h, out, "clients") == 0 && strstr(out, "dead")));
+	CHECK(text_number(out, 1, "pid") == (uint64_t)getpid() && text_number(out, 1, "held") == 0 &&
+		text_number(out, 1, "heldbytes") == 0);
+	CHECK(text_number(out, 1, "orphans") == N_HELD && text_number(out, 1, "orphanbytes") == N_HELD * SIZE);
 	CHECK(count_lines(out) == 2);
 	CHECK(ctl(h, out, "--json clients") == 0 && json_parse(&j, out) && j.n_rows == 1);
 	CHECK(strcmp(json_text(&j, 0, "state"), "dead") == 0);
 	CHECK(json_number(&j, 0, "client_id") == p.raw.attach.client_id);
 	CHECK(json_number(&j, 0, "n_held") == 0);
-	CHECK(json_number(&j, 0, "n_orphans") == N_HELD);
+	CHECK(json_number(&j, 0, "n_orphans") == N_HELD && json_number(&j, 0, "bytes_orphans") == N_HELD * SIZE);
+	CHECK(json_number(&j, 0, "bytes_held") == 0 && json_number(&j, 0, "pid") == (uint64_t)getpid());
 	CHECK(json_number(&j, 0, "bytes_idle") == 0);
 }
 
@@ -587,6 +658,7 @@ it_exit_statuses(void)
 	CHECK(kill(h->slabd, SIGCONT) == 0);
 	CHECK(ctl(h, out, "status") == 0);
 	CHECK(ctl_at(h->log, out, "status") == 3);
+	CHECK(strstr(out, "(--socket)") && strstr(out, "it is no socket"));
 }
 
 /* What a terminal takes for more than text. */
@@ -720,6 +792,7 @@ it_ctl_suite(void)
 
 	CU_ADD_TEST(suite, it_json_is_read_strictly);
 	CU_ADD_TEST(suite, it_caches_add_up);
+	CU_ADD_TEST(suite, it_columns_add_up_under_load);
 	CU_ADD_TEST(suite, it_clients_show_who_holds);
 	CU_ADD_TEST(suite, it_status_is_one_record);
 	CU_ADD_TEST(suite, it_audit_says_what_it_found);

@@ -296,6 +296,23 @@ listen_at(const struct harness *h, int type)
 	return fd;
 }
 
+/* A folder that is not there: how it comes to be. */
+static void
+it_missing_folder_is_made_how(void)
+{
+	CLEANUP(harness_free) struct harness *h = harness_new();
+	char out[1024], socket_argument[160], expected[192], *argv[3];
+
+	argv[0] = strdup(harness_path("SLABD"));
+	argv[1] = socket_argument;
+	argv[2] = NULL;
+	snprintf(socket_argument, sizeof socket_argument, "--socket=%s/run/sock", h->dir);
+	snprintf(expected, sizeof expected, "mkdir -p %s/run, under systemd systemd-tmpfiles --create", h->dir);
+	CHECK(harness_run(argv, NULL, out, sizeof out) == 1);
+	CHECK(strstr(out, expected) != NULL);
+	free(argv[0]);
+}
+
 /* A socket that systemd passes is used, also by those who connected before slabd was there, and its file is systemd's to remove. */
 static void
 it_socket_activation(void)
@@ -406,6 +423,7 @@ it_daemon_suite(void)
 {
 	CU_pSuite suite = harness_suite("daemon");
 
+	CU_ADD_TEST(suite, it_missing_folder_is_made_how);
 	CU_ADD_TEST(suite, it_started_twice);
 	CU_ADD_TEST(suite, it_stale_socket_is_taken_over);
 	CU_ADD_TEST(suite, it_file_at_the_path_is_left_alone);

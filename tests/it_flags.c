@@ -449,7 +449,7 @@ it_no_owner_hostile_sheaf(void)
 	sheaf->entry[3] += 1;                                          /* inside an object */
 	sheaf->entry[4] = (uint32_t)(slabc_ref_of(c, p) & UINT32_MAX); /* another cache's */
 	raw_detach(&raw);
-	CHECK(EVENTUALLY(harness_status(h).n_dead == 1));
+	CHECK(EVENTUALLY(harness_status(h).n_ended_ever == 1));
 	/* 16 of the 20 came back; four are counted as left. */
 	CHECK(harness_cache(h, "bare").n_left == 4);
 	CHECK(harness_audit(h).n_held == 1 && harness_audit(h).n_doubled == 0);

@@ -51,7 +51,7 @@ it_open_and_close(void)
 	slabc_close(c);
 	slabc_close(NULL);
 	CHECK(harness_status(h).n_sessions == 0);
-	CHECK(harness_status(h).n_dead == 1);
+	CHECK(harness_status(h).n_ended_ever == 1);
 }
 
 /* A path at which there is nothing: ENOENT, and the sentence has the path. */

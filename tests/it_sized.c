@@ -445,6 +445,32 @@ it_mfree_of_anything(void)
 	slabc_close(a);
 }
 
+/* A free of what is an object of no cache is a fault of the client like another: counted, logged at each power of two, and not forgotten
+ * with it. */
+static void
+it_wild_mfree_is_counted(void)
+{
+	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k");
+	struct slabc *c = harness_open(h, "wild");
+	uint32_t id = slabc_client_id(c);
+	char on_stack[64];
+
+	for (int i = 0; i < 20; i++) {
+		errno = 0;
+		slabc_mfree(c, on_stack);
+		CHECK(errno == EINVAL);
+	}
+	CHECK(harness_client_id(h, id).n_wild_frees == 20 && harness_client_id(h, id).n_faults == 20);
+	CHECK(harness_status(h).n_faults == 20);
+	CHECK(EVENTUALLY(
+		harness_log_count(
+			h, "'wild'): a free of what is no object of the arena, at an address outside the arena; 16 of the kind") == 1));
+	CHECK(harness_log_count(h, "a free of what is no object") == 5);
+	slabc_close(c);
+	CHECK(EVENTUALLY(harness_status(h).n_sessions == 0));
+	CHECK(harness_status(h).n_faults == 20 && harness_status(h).n_ended_ever == 1);
+}
+
 /* A program may open a class's cache itself, and close it: the family goes on. Runs are had from slabc_malloc() only. */
 static void
 it_class_caches_are_caches(void)
@@ -562,7 +588,8 @@ it_runs_outlive_their_maker(void)
 	harness_kill(h, maker, SIGKILL);
 	harness_wait_reaped(h, maker);
 	dead = harness_client_id(h, id);
-	CHECK(dead.n_orphans == 3 && dead.bytes_held == 5 * MIB + 102400 + 512);
+	CHECK(dead.n_orphans == 3 && dead.bytes_orphans == 5 * MIB + 102400 + 512 && dead.n_held == 0 && dead.bytes_held == 0 &&
+		dead.pid == (uint32_t)maker);
 	CHECK(harness_cache(h, "malloc.large").n_pages == 5 * MIB / PAGE + 25);
 	REQUIRE((p = slabc_adopt(c, refs[0])) != NULL);
 	CHECK(slabc_usable_size(c, p) == 5 * MIB && is_filled(p, 5 * MIB, 9));
@@ -802,6 +829,7 @@ it_sized_suite(void)
 	CU_ADD_TEST(suite, it_runs_of_huge_pages);
 	CU_ADD_TEST(suite, it_threads_start_together);
 	CU_ADD_TEST(suite, it_mfree_of_anything);
+	CU_ADD_TEST(suite, it_wild_mfree_is_counted);
 	CU_ADD_TEST(suite, it_class_caches_are_caches);
 	CU_ADD_TEST(suite, it_destroyed_class_comes_back);
 	CU_ADD_TEST(suite, it_name_is_taken);

@@ -97,7 +97,7 @@ count_barns(void)
 				struct slab_object o;
 
 				for (uint32_t i = 0; i < s->size; i++)
-					if (slab_find(rig.arena, cache, s->place[i], &o) && o.word < MAX_WORDS)
+					if (slab_find(rig.arena, cache, s->at[i].place, &o) && o.word < MAX_WORDS)
 						in_barns[o.word]++;
 			}
 		}

@@ -566,6 +566,17 @@ open_owner(const struct script *script, uint32_t flags, struct stage *stage)
 	return c;
 }
 
+/* What the handler frees lies on another node, as does what it interrupts the free of. */
+static void
+hold_handlers_far(void)
+{
+	void *far[2];
+
+	rig_get_far(handler.crew.k, 2, far);
+	for (int i = 0; i < 2; i++)
+		hold(&handler.crew, far[i]);
+}
+
 static bool
 play_signal(const struct script *script, const struct kind *kind, uint32_t instant)
 {
@@ -588,6 +599,8 @@ play_signal(const struct script *script, const struct kind *kind, uint32_t insta
 	while (crew.n)
 		free_last(&crew);
 	alloc_some(&handler.crew, 2);
+	if (script->is_far)
+		hold_handlers_far();
 	if (script->n_refs)
 		other = open_owner(script, kind->flags, &stage);
 	if (script->before)

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/cache.h"
+#include "server/grant.h"
 #include "server/session.h"
 #include "shm/barn.h"
 #include "tests/steps_rig.h"
@@ -63,6 +65,58 @@ static uint32_t *
 word_of(const struct slabc_cache *k, uint32_t place)
 {
 	return sheaf_word(&k->v, place);
+}
+
+/* As slabd tunes: the knob, then what lies in barns. */
+static void
+tune_to_a_byte(void)
+{
+	const struct cache_tuning tuning = {.set = CACHE_TUNE_MAX_CACHED, .max_cached = 1};
+	struct cache *cache = cache_find(rig.arena, "mutants");
+	struct session *session;
+	char why[256];
+
+	pthread_rwlock_wrlock(&rig.arena->sessions_lock);
+	session = rig.arena->first_session;
+	NEED(cache && cache_tune(cache, &tuning, why, sizeof(why)) == 0, "the cache is not tuned");
+	pthread_mutex_lock(&session->work);
+	grant_trim(session, cache);
+	pthread_mutex_unlock(&session->work);
+	pthread_rwlock_unlock(&rig.arena->sessions_lock);
+}
+
+static uint32_t
+barn_sheaves(void)
+{
+	return barn_count(atomic_read(&ck->shown->full));
+}
+
+/*
+ * A sheaf is put into the barn by a thread that had read the old limit, when slabd has lowered it and called in what was more: it lies
+ * there beside the one that stayed, and goes back when the next is put down.
+ */
+void
+it_surplus_goes_at_the_next_put(void)
+{
+	struct slabc_sheaf *s[3];
+
+	rig_start(1);
+	c = rig_open(rig.socket);
+	ck = rig_open_cache(c, 0);
+	for (int i = 0; i < 3; i++) {
+		s[i] = slabc_prefill(ck, RIG_CAPACITY);
+		NEED(s[i], "%s", slabc_last_error());
+	}
+	slabc_return(ck, s[0]);
+	NEED(barn_sheaves() == 1, "%u sheaves lie in the barn", barn_sheaves());
+	rig_at(STEP_BARN_HANDED, 0, tune_to_a_byte);
+	slabc_return(ck, s[1]);
+	NEED(rig_was_played() && barn_sheaves() == 2, "%u sheaves lie in the barn after the tuning", barn_sheaves());
+	slabc_return(ck, s[2]);
+	HOLDS(barn_sheaves() == 1, "%u sheaves stay in a barn of one", barn_sheaves());
+	rig_judge("after a tuning amid a put");
+	slabc_close(c);
+	rig_stop();
 }
 
 /* slabd takes a sheaf back, and the client writes the word of its top entry all the while: the entry is dropped, the others come back. */

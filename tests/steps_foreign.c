@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "server/grant.h"
+#include "server/recall.h"
 #include "server/session.h"
 #include "tests/steps_rig.h"
 
@@ -584,5 +585,48 @@ it_hostile_foreign_sheaves_take_nothing(void)
 	hostile(2, 0, UINT32_MAX, "tombstones");
 	hostile(2, 0, rig_place(b, bs_object) + 1, "a place inside an object");
 	rig_judge_holder(bk, owned, "hostile foreign sheaves");
+	end();
+}
+
+/* Age: whoever goes on freeing, or allocating, has no claim to make for ever. */
+
+void
+it_old_foreign_sheaf_is_flushed(void)
+{
+	void *pv[4 * RIG_CAPACITY];
+
+	begin(1);
+	free_by_pointer(c, ck, the_ref);
+	rig_get_some(ck, 4 * RIG_CAPACITY, pv);
+	HOLDS(n_unsettled(ck) == 1, "a young foreign sheaf was flushed");
+	tls.block->cache[ck->v.index].opened_s -= FOREIGN_MAX_AGE_S;
+	slabc_free_bulk(ck, 4 * RIG_CAPACITY, pv);
+	rig_get_some(ck, 4 * RIG_CAPACITY, pv);
+	HOLDS(n_unsettled(ck) == 0 && !slabc_valid(b, the_ref), "an old foreign sheaf is kept");
+	rig_judge("an old foreign sheaf was flushed");
+	end();
+}
+
+/* slabd's part, for a thread that never comes to a slow path: the sheaf grows at each tick, and is as old as its first entry. */
+void
+it_old_foreign_sheaf_is_recalled(void)
+{
+	slabc_ref ref[RECALL_TICKS];
+
+	begin(1);
+	free_by_pointer(c, ck, the_ref);
+	for (int i = 0; i < RECALL_TICKS; i++)
+		ref[i] = rig_share(b, rig_get(bk));
+	for (int i = 0; i <= RECALL_TICKS; i++) {
+		HOLDS(slabc_valid(b, the_ref), "a young foreign sheaf was recalled");
+		pthread_rwlock_rdlock(&rig.arena->sessions_lock);
+		recall_decay(rig.arena);
+		pthread_rwlock_unlock(&rig.arena->sessions_lock);
+		if (i < RECALL_TICKS)
+			free_by_pointer(c, ck, ref[i]);
+	}
+	HOLDS(!slabc_valid(b, the_ref), "a foreign sheaf that grows is never recalled");
+	make_claims(ck);
+	rig_judge("an old foreign sheaf was recalled");
 	end();
 }

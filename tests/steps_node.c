@@ -121,6 +121,13 @@ it_far_objects_do_not_come_back(void)
 	far_goes_home(SLABC_NO_OWNER, free_in_bulk, "freed in bulk, without owner words");
 }
 
+/* Sheaves with objects that have come to the barn or into this thread's rack. */
+static uint32_t
+n_kept(const struct slabc_cache *k)
+{
+	return (uint32_t)k->shown->n_barn_puts + tls.block->rack[k->v.index][RACK_FULL].n;
+}
+
 /* Another client's: claimed first, then not kept. A sheaf of near ones is kept, as ever. */
 void
 it_far_foreign_objects_do_not_come_back(void)
@@ -136,13 +143,12 @@ it_far_foreign_objects_do_not_come_back(void)
 			rig_get_far(bk, N_FAR, pv);
 		else
 			rig_get_some(bk, N_FAR, pv);
-		n_puts = (uint32_t)ck->shown->n_barn_puts;
+		n_puts = n_kept(ck);
 		n_flushes = (uint32_t)ck->shown->n_flushes;
 		for (int i = 0; i < N_FAR; i++)
 			slabc_free(ck, slabc_deref(c, rig_share(b, pv[i])));
 		HOLDS(ck->shown->n_foreign_frees >= (uint64_t)(is_far + 1) * N_FAR - RIG_CAPACITY, "%s: no claims are made", story[is_far]);
-		HOLDS(ck->shown->n_barn_puts - n_puts == (is_far ? 0 : 2), "%s: %llu sheaves are kept", story[is_far],
-			(unsigned long long)ck->shown->n_barn_puts - n_puts);
+		HOLDS(n_kept(ck) - n_puts == (is_far ? 0 : 2), "%s: %u sheaves are kept", story[is_far], n_kept(ck) - n_puts);
 		HOLDS(ck->shown->n_flushes - n_flushes == (is_far ? 2 : 0), "%s: %llu sheaves go back", story[is_far],
 			(unsigned long long)ck->shown->n_flushes - n_flushes);
 		rig_judge("%s", story[is_far]);

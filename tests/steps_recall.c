@@ -185,7 +185,7 @@ static struct {
 	void *pv[2 * RIG_CAPACITY];
 } owner;
 
-/* Has main and spare, both with objects. */
+/* Has main, spare and one more in its rack, all with objects. */
 static void *
 owner_thread(void *arg)
 {
@@ -237,7 +237,8 @@ it_recall_takes_from_a_sleeping_thread(void)
 	begin(0);
 	owner_begin(owner_allocates);
 	recall_for_others();
-	HOLDS(rig.arena->n_recalled_sheaves == 2 && rig.arena->n_recall_busy == 0, "%llu sheaves were taken, not main and spare",
+	/* And that in its rack. */
+	HOLDS(rig.arena->n_recalled_sheaves == 3 && rig.arena->n_recall_busy == 0, "%llu sheaves were taken, not main, spare and rack",
 		(unsigned long long)rig.arena->n_recalled_sheaves);
 	rig_judge("taken from a sleeping thread");
 	owner_goes_on();

@@ -130,7 +130,7 @@ test_match_rules(void)
 		o.align = i == 1 ? 16 : 0;
 		o.flags = i == 2 ? 0 : LAYOUT_CACHE_RECLAIM;
 		CU_ASSERT_EQUAL(cache_open(w.arena, &o, &again, w.why, sizeof w.why), -EEXIST);
-		CU_ASSERT_PTR_NOT_NULL(strstr(w.why, "is there with size 100, align 8, flags 0x1; asked for size 1"));
+		CU_ASSERT_PTR_NOT_NULL(strstr(w.why, "is there with size 100, align 8, flags SLABC_RECLAIM; asked for size 1"));
 	}
 	o = (struct cache_options){.name = "other"};
 	CU_ASSERT_EQUAL(cache_open(w.arena, &o, &again, w.why, sizeof w.why), -ENOENT);

@@ -611,7 +611,7 @@ test_limits_are_the_layouts(void)
 	CU_ASSERT_EQUAL(limit_of(PROTO_OP_CACHES, PROTO_REQUEST, "after"), LAYOUT_MAX_CACHES - 1);
 	CU_ASSERT_EQUAL(limit_of(PROTO_OP_ORPHANS, PROTO_REQUEST, "after_cache"), LAYOUT_MAX_CACHES - 1);
 	CU_ASSERT_EQUAL(limit_of(PROTO_OP_ORPHANS, PROTO_REPLY, "client"), WORD_ORPHAN);
-	CU_ASSERT_EQUAL(limit_of(PROTO_OP_TUNE, PROTO_REPLY, "capacity"), LAYOUT_MAX_SHEAF);
+	CU_ASSERT_EQUAL(limit_of(PROTO_OP_TUNE, PROTO_REPLY, "sheaf_capacity"), LAYOUT_MAX_SHEAF);
 	CU_ASSERT_EQUAL(limit_of(PROTO_OP_DESTROY, PROTO_REQUEST, "name"), sizeof(((struct layout_cache *)0)->name) - 1);
 	for (unsigned i = 0; i < N_OPS; i++)
 		for (enum proto_way way = PROTO_REQUEST; way <= PROTO_REPLY; way++) {

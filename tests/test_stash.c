@@ -39,6 +39,36 @@ open_with_free(struct world *w, const struct cache_options *options, unsigned n_
 	return k;
 }
 
+static void
+decay(struct world *w)
+{
+	pthread_rwlock_rdlock(&w->arena->sessions_lock);
+	recall_decay(w->arena);
+	pthread_rwlock_unlock(&w->arena->sessions_lock);
+}
+
+/* What is set aside and not asked for goes back as what lies in a barn does, also where the barn is empty. */
+static void
+test_idle_stash_goes_back(void)
+{
+	const struct cache_options options = {.name = "k", .size = 64, .sheaf_capacity = 60, .cpu_partial = 120, .barn_full = LAYOUT_KNOB_NONE};
+	struct grant grant;
+	struct world w;
+	struct cache *k = open_with_free(&w, &options, 8);
+
+	CU_ASSERT_EQUAL(world_refill(&w, 0, k, 1, 0, &grant), 0);
+	CU_ASSERT(world_take_full(&w, 0, k) >= 0);
+	CU_ASSERT(n_stashed(&w, k) > 0);
+	for (int i = 0; i < RECALL_TICKS; i++) {
+		decay(&w);
+		CU_ASSERT(n_stashed(&w, k) > 0);
+	}
+	decay(&w);
+	CU_ASSERT_EQUAL(n_stashed(&w, k), 0);
+	world_check(&w, k);
+	world_deinit(&w);
+}
+
 /* The trade: the more a client has set aside, the fewer of its refills take list_lock; what it has set aside is idle, and bounded by the
  * knob. */
 static void
@@ -556,6 +586,7 @@ test_stash_suite(void)
 {
 	CU_pSuite suite = CU_add_suite("stash", NULL, NULL);
 
+	CU_ADD_TEST(suite, test_idle_stash_goes_back);
 	CU_ADD_TEST(suite, test_stash_spares_the_list_lock);
 	CU_ADD_TEST(suite, test_stash_takes_few_slabs);
 	CU_ADD_TEST(suite, test_stash_and_the_other_layers);

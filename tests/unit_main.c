@@ -24,6 +24,7 @@ CU_pSuite test_grant_hostile_suite(void);
 CU_pSuite test_reaper_suite(void);
 CU_pSuite test_peer_suite(void);
 CU_pSuite test_ladder_suite(void);
+CU_pSuite test_collapse_suite(void);
 CU_pSuite test_profile_suite(void);
 CU_pSuite test_access_suite(void);
 CU_pSuite test_root_suite(void);
@@ -46,6 +47,7 @@ main(int argc, char **argv)
 	static CU_pSuite (*const suites[])(void) = {test_geometry_suite, test_bitset_suite, test_pages_suite, test_words_suite,
 		test_topology_suite, test_segment_suite, test_codec_suite, test_channel_suite, test_barn_suite, test_node_suite,
 		test_cache_suite, test_grant_suite, test_grant_nodes_suite, test_grant_hostile_suite, test_stash_suite, test_reaper_suite, test_ladder_suite,
+		test_collapse_suite,
 		test_profile_suite, test_access_suite, test_peer_suite, test_root_suite, test_readers_suite, test_debug_suite};
 	unsigned n_failures;
 

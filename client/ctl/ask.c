@@ -11,6 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "client/reach.h"
 #include "client/slabclient.h"
 #include "proto/channel.h"
 #include "proto/codec.h"
@@ -34,6 +35,7 @@ open_socket(struct ask *ask)
 {
 	struct timeval timeout = {.tv_sec = ask->timeout_s};
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	char why[REACH_SENTENCE_BYTES];
 
 	if (strlen(ask->socket) >= sizeof(address.sun_path))
 		ask_die(ASK_EXIT_USAGE, "the socket's path is longer than %zu bytes: %s", sizeof(address.sun_path) - 1, ask->socket);
@@ -44,20 +46,11 @@ open_socket(struct ask *ask)
 		ask_die(ASK_EXIT_SLABD, "cannot make a socket: %s", strerror(errno));
 	if (connect(ask->fd, (const struct sockaddr *)&address, sizeof(address)) == 0)
 		return;
-	switch (errno) {
-	case ENOENT:
-	case ECONNREFUSED:
-		ask_die(ASK_EXIT_SLABD, "cannot connect to %s: %s. Is slabd running? --socket or SLABD_SOCKET names another socket",
-			ask->socket, strerror(errno));
-	case EACCES:
-		ask_die(ASK_EXIT_SLABD, "cannot connect to %s: %s. The socket's owner, group and mode say who may", ask->socket,
-			strerror(errno));
-	case EAGAIN:
+	if (errno == EAGAIN)
 		ask_die(ASK_EXIT_SLABD, "cannot connect to %s: slabd accepts no connection within %d s. Is it stopped?", ask->socket,
 			ask->timeout_s);
-	default:
-		ask_die(ASK_EXIT_SLABD, "cannot connect to %s: %s. Is it slabd's socket?", ask->socket, strerror(errno));
-	}
+	reach_explain(ask->socket, ask->source, errno, why, sizeof(why));
+	ask_die(ASK_EXIT_SLABD, "cannot connect to %s", why);
 }
 
 /* Every request that is about an arena has a field for its name. */

@@ -15,13 +15,14 @@
 
 /* Exit statuses besides 0. */
 enum {
-	ASK_EXIT_LOST = 1,
+	ASK_EXIT_FOUND = 1, /* what should not be there */
 	ASK_EXIT_USAGE = 2,
 	ASK_EXIT_SLABD = 3,
 };
 
 struct ask {
 	const char *socket;
+	const char *source; /* who named it */
 	const char *arena; /* NULL: the default or only one */
 	int timeout_s;
 	int fd;

@@ -60,19 +60,24 @@ command_record(struct ctl *ctl)
 	return EXIT_SUCCESS;
 }
 
-/* The list that the request is about, from where it stands. */
-static void
+/* The list that the request is about, from where it stands.  Returns how many were wanted. */
+static uint64_t
 print_list(struct ctl *ctl, union proto_request *request, bool (*is_wanted)(const struct ctl *ctl, const union proto_reply *reply))
 {
 	union proto_reply reply;
 	struct show_table t;
+	uint64_t n = 0;
 
 	show_init(&t, &ctl->command->show);
-	while (ask_next(&ctl->ask, ctl->command->show.op, request, &reply))
-		if (is_wanted == NULL || is_wanted(ctl, &reply))
-			show_add(&t, &reply);
+	while (ask_next(&ctl->ask, ctl->command->show.op, request, &reply)) {
+		if (is_wanted != NULL && !is_wanted(ctl, &reply))
+			continue;
+		show_add(&t, &reply);
+		n++;
+	}
 	table_print_rows(t.table, ctl->form, stdout);
 	show_deinit(&t);
+	return n;
 }
 
 int
@@ -100,7 +105,7 @@ command_audit(struct ctl *ctl)
 	show_add(&t, &reply);
 	table_print_record(t.table, ctl->form, stdout);
 	show_deinit(&t);
-	return reply.audit.n_lost > 0 || reply.audit.n_doubled > 0 ? ASK_EXIT_LOST : EXIT_SUCCESS;
+	return reply.audit.n_lost > 0 || reply.audit.n_doubled > 0 ? ASK_EXIT_FOUND : EXIT_SUCCESS;
 }
 
 int
@@ -140,6 +145,20 @@ print_pair(struct ctl *ctl, const char *key, uint64_t n, uint64_t bytes)
 	table_free(table);
 }
 
+/* A client that lives, or left nothing, or never was: what is said to be reclaimed of it is a mistake. */
+static void
+find_dead_client(struct ctl *ctl)
+{
+	union proto_request request = {0};
+	union proto_reply reply;
+
+	while (ask_next(&ctl->ask, PROTO_OP_ORPHANS, &request, &reply))
+		if (reply.orphans.client_id == ctl->client_id)
+			return;
+	ask_die(ASK_EXIT_SLABD, "slabd at %s has no dead client %u whose objects it keeps; slabctl orphans lists them", ctl->ask.socket,
+		ctl->client_id);
+}
+
 static int
 reclaim(struct ctl *ctl)
 {
@@ -152,6 +171,8 @@ reclaim(struct ctl *ctl)
 	ask_open(&ctl->ask);
 	if (ctl->cache != NULL)
 		request.reclaim.cache = ask_find_cache(&ctl->ask, ctl->cache);
+	if (ctl->client_id != 0)
+		find_dead_client(ctl);
 	do {
 		ask_call(&ctl->ask, PROTO_OP_RECLAIM, &request, &reply);
 		n_freed += reply.reclaim.n_freed;
@@ -169,14 +190,18 @@ int
 command_orphans(struct ctl *ctl)
 {
 	union proto_request request = {0};
+	bool is_reclaim = ctl->n_args > 0 && strcmp(ctl->args[0], "reclaim") == 0;
 
-	if (ctl->n_args > 0 && strcmp(ctl->args[0], "reclaim") == 0)
+	if (is_reclaim && ctl->is_none_wanted)
+		ask_die(ASK_EXIT_USAGE, "--none is for the list of orphans");
+	if (is_reclaim)
 		return reclaim(ctl);
 	if (ctl->n_args > 0)
 		ask_die(ASK_EXIT_USAGE, "orphans are listed, or reclaimed: slabctl orphans [reclaim], not \"%s\"", ctl->args[0]);
 	ask_open(&ctl->ask);
-	print_list(ctl, &request, is_wanted_orphan);
-	return EXIT_SUCCESS;
+	if (ctl->cache != NULL)
+		ask_find_cache(&ctl->ask, ctl->cache);
+	return print_list(ctl, &request, is_wanted_orphan) > 0 && ctl->is_none_wanted ? ASK_EXIT_FOUND : EXIT_SUCCESS;
 }
 
 int
@@ -251,6 +276,7 @@ parse_value(const struct knob *knob, const char *text)
 static void
 parse_knob(struct proto_tune_request *request, const char *text)
 {
+	static const char *const fixed[] = {"align", "flags", "sheaf_round_up", "min_order", "max_order", "min_objects", "policy"};
 	const char *equals = strchr(text, '=');
 	size_t length = equals != NULL ? (size_t)(equals - text) : strlen(text);
 
@@ -269,6 +295,12 @@ parse_knob(struct proto_tune_request *request, const char *text)
 			memcpy((char *)request + knobs[i].off, &(uint32_t){(uint32_t)value}, sizeof(uint32_t));
 		return;
 	}
+	for (unsigned i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
+		if (strlen(fixed[i]) == length && strncmp(fixed[i], text, length) == 0)
+			ask_die(ASK_EXIT_USAGE,
+				"%s is set when a cache is made, and stays; what can be tuned is sheaf_capacity=, barn_full=, "
+				"min_partial=, max_cached= and cpu_partial=",
+				fixed[i]);
 	ask_die(ASK_EXIT_USAGE, "a knob is sheaf_capacity=, barn_full=, min_partial=, max_cached= or cpu_partial=, not \"%s\"", text);
 }
 

@@ -15,7 +15,8 @@ enum {
 	COMMAND_CACHE = 1,
 	COMMAND_CLIENT = 2,
 	COMMAND_AGE = 4,
-	COMMAND_REPAIR = 8,
+	COMMAND_REPAIR = 16,
+	COMMAND_NONE = 8,
 
 	COMMAND_MAX_KNOBS = 5,
 };
@@ -44,6 +45,7 @@ struct ctl {
 	uint64_t older_than_ms;
 	bool has_age;
 	bool repairs;
+	bool is_none_wanted; /* what is listed is too many */
 };
 
 int command_record(struct ctl *ctl);

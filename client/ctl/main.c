@@ -3,7 +3,7 @@
  * slabctl: asks slabd what it knows, and prints it; administers caches and orphans.
  *
  * Each command is an op or a few; a list is walked by asking for what comes after the last answer.
- * Exit status: 0; 1: the audit found objects lost or doubled; 2: usage; 3: slabd cannot be asked, or refused.
+ * Exit status: 0; 1: the audit found objects lost or doubled, or orphans --none some; 2: usage; 3: slabd cannot be asked, or refused.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -28,6 +28,8 @@ static const struct show_view caches_view[] = {
 	{SHOW(caches, n_process_barn), "procbarns"},
 	{SHOW(caches, n_node_barn), "nodebarns"},
 	{SHOW(caches, n_stash), "stashes"},
+	{SHOW(caches, n_returned), "returned"},
+	{SHOW(caches, n_app), "app"},
 	{SHOW(caches, n_free), "free"},
 	{SHOW(caches, n_slabs), "slabs"},
 	{SHOW(caches, order), "order"},
@@ -51,6 +53,7 @@ static const struct show_view clients_view[] = {
 	{SHOW(clients, bytes_held), "heldbytes"},
 	{SHOW(clients, bytes_idle), "idlebytes"},
 	{SHOW(clients, n_orphans), "orphans"},
+	{SHOW(clients, bytes_orphans), "orphanbytes"},
 	{SHOW(clients, n_refills), "refills"},
 	{SHOW(clients, n_flushes), "flushes"},
 	{SHOW(clients, n_faults), "faults"},
@@ -85,7 +88,7 @@ static const struct show_view orphans_view[] = {
 	{SHOW(orphans, pid), "pid"},
 	{SHOW(orphans, n_orphans), "orphans"},
 	{SHOW(orphans, bytes), "bytes"},
-	{SHOW(orphans, age_ms), "age_ms"},
+	{SHOW(orphans, age_ms), "age"},
 	{0, NULL},
 };
 
@@ -132,7 +135,7 @@ static const struct command commands[] = {
 		.run = command_orphans,
 		.max_args = 1,
 		.args = "[reclaim]",
-		.options = COMMAND_CACHE | COMMAND_CLIENT | COMMAND_AGE,
+		.options = COMMAND_CACHE | COMMAND_CLIENT | COMMAND_AGE | COMMAND_NONE,
 		.show = {PROTO_OP_ORPHANS, orphans_view, NULL}},
 	{.name = "leaks", .run = command_leaks, .max_args = 1, .args = "[CACHE]"},
 	{.name = "shrink", .run = command_shrink, .max_args = 1, .args = "[CACHE]"},
@@ -174,11 +177,12 @@ static const char help[] =
 	"  --cache=NAME     audit, orphans: only this cache\n"
 	"  --repair         audit: take back what is lost\n"
 	"  --client=ID      orphans: only of this client\n"
+	"  --none           orphans: exit status 1 if there are any\n"
 	"  --older-than=TIME  orphans: only of clients that died so long ago; seconds, or with s, m, h, d\n"
 	"  --timeout=SECONDS  how long to wait for each answer; default: 5\n"
 	"  --help, --version\n"
 	"\n"
-	"Exit status: 0; 1: the audit found lost or doubled objects; 2: usage; 3: no answer from slabd, or a refusal.\n";
+	"Exit status: 0; 1: the audit found lost or doubled objects, or orphans --none some; 2: usage; 3: no answer from slabd, or a refusal.\n";
 
 static int
 parse_timeout(const char *text)
@@ -232,6 +236,8 @@ check(const struct ctl *ctl)
 		ask_die(ASK_EXIT_USAGE, "--older-than goes with orphans only");
 	if (ctl->repairs && (command->options & COMMAND_REPAIR) == 0)
 		ask_die(ASK_EXIT_USAGE, "--repair goes with audit only");
+	if (ctl->is_none_wanted && (command->options & COMMAND_NONE) == 0)
+		ask_die(ASK_EXIT_USAGE, "--none goes with orphans only");
 }
 
 static void
@@ -244,6 +250,7 @@ parse(struct ctl *ctl, int argc, char **argv)
 		{"client", required_argument, NULL, 'i'},
 		{"older-than", required_argument, NULL, 'o'},
 		{"repair", no_argument, NULL, 'r'},
+		{"none", no_argument, NULL, 'n'},
 		{"arena", required_argument, NULL, 'A'},
 		{"timeout", required_argument, NULL, 't'},
 		{"help", no_argument, NULL, 'h'},
@@ -256,6 +263,7 @@ parse(struct ctl *ctl, int argc, char **argv)
 		switch (c) {
 		case 's':
 			ctl->ask.socket = optarg;
+			ctl->ask.source = "--socket";
 			break;
 		case 'j':
 			ctl->form = TABLE_JSON;
@@ -272,6 +280,9 @@ parse(struct ctl *ctl, int argc, char **argv)
 			break;
 		case 'r':
 			ctl->repairs = true;
+			break;
+		case 'n':
+			ctl->is_none_wanted = true;
 			break;
 		case 'A':
 			ctl->ask.arena = optarg;
@@ -301,11 +312,15 @@ main(int argc, char **argv)
 {
 	const char *socket_path = getenv("SLABD_SOCKET");
 	struct ctl ctl = {
-		.ask = {.socket = socket_path != NULL ? socket_path : SLABC_DEFAULT_SOCKET, .timeout_s = DEFAULT_TIMEOUT_S},
+		.ask = {.socket = SLABC_DEFAULT_SOCKET, .source = "the default; $SLABD_SOCKET is not set", .timeout_s = DEFAULT_TIMEOUT_S},
 		.form = TABLE_TEXT,
 	};
 	int status;
 
+	if (socket_path != NULL && *socket_path != '\0') {
+		ctl.ask.socket = socket_path;
+		ctl.ask.source = "$SLABD_SOCKET";
+	}
 	parse(&ctl, argc, argv);
 	status = ctl.command->run(&ctl);
 	if (fflush(stdout) != 0)

@@ -28,6 +28,29 @@ is_ref(const struct proto_field *f)
 	return strcmp(f->name, "ref") == 0;
 }
 
+/* Of a knob that is none, and in a cache that has no sheaves. */
+static bool
+is_none(const struct show *show, uint64_t value)
+{
+	return show->op == PROTO_OP_TUNE && value == 0;
+}
+
+/* Its two largest units. */
+static void
+age_text(uint64_t ms, char *text, size_t size)
+{
+	uint64_t s = ms / 1000;
+
+	if (s < 60)
+		snprintf(text, size, "%" PRIu64 ".%" PRIu64 " s", s, ms % 1000 / 100);
+	else if (s < 3600)
+		snprintf(text, size, "%" PRIu64 "m %" PRIu64 "s", s / 60, s % 60);
+	else if (s < 86400)
+		snprintf(text, size, "%" PRIu64 "h %" PRIu64 "m", s / 3600, s % 3600 / 60);
+	else
+		snprintf(text, size, "%" PRIu64 "d %" PRIu64 "h", s / 86400, s % 86400 / 3600);
+}
+
 /* Fills columns and, side by side, the fields they show: those of the view first. */
 static void
 fill_columns(struct show_table *t)
@@ -109,10 +132,14 @@ add_cell(struct show_table *t, const struct proto_field *f, const char *at)
 		else if (is_flags(t->show, f))
 			flags_text(u32, t->show->flag_names, text, sizeof(text));
 		else
-			return table_add_number(t->table, u32);
+			return is_none(t->show, u32) ? table_add_shown(t->table, u32, "none") : table_add_number(t->table, u32);
 		return table_add_string(t->table, text);
 	}
 	memcpy(&u64, at, sizeof(u64));
+	if (strcmp(f->name, "age_ms") == 0) {
+		age_text(u64, text, sizeof(text));
+		return table_add_shown(t->table, u64, text);
+	}
 	if (!is_ref(f))
 		return table_add_number(t->table, u64);
 	snprintf(text, sizeof(text), "0x%016" PRIx64, u64);

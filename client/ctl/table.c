@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Table: see table.h.  Cells lie in one array, row after row; a cell is a string if it has one, else a number. */
+/* Table: see table.h.  Cells lie in one array, row after row; text shows a cell's string if it has one, else its number. */
 #include "client/ctl/table.h"
 
 #include <errno.h>
@@ -10,6 +10,7 @@
 struct cell {
 	char *string;
 	uint64_t number;
+	bool is_number; /* in JSON, though it has a string */
 };
 
 struct table {
@@ -128,18 +129,30 @@ table_add_number(struct table *table, uint64_t number)
 	return add_cell(table, (struct cell){.number = number});
 }
 
+static int
+add_copy(struct table *table, struct cell cell, const char *string)
+{
+	int r;
+
+	cell.string = strdup(string);
+	if (cell.string == NULL)
+		return -ENOMEM;
+	r = add_cell(table, cell);
+	if (r < 0)
+		free(cell.string);
+	return r;
+}
+
 int
 table_add_string(struct table *table, const char *string)
 {
-	char *copy = strdup(string);
-	int r;
+	return add_copy(table, (struct cell){0}, string);
+}
 
-	if (copy == NULL)
-		return -ENOMEM;
-	r = add_cell(table, (struct cell){.string = copy});
-	if (r < 0)
-		free(copy);
-	return r;
+int
+table_add_shown(struct table *table, uint64_t number, const char *text)
+{
+	return add_copy(table, (struct cell){.number = number, .is_number = true}, text);
 }
 
 static void
@@ -149,7 +162,7 @@ print_json(const struct cell *cell, FILE *out)
 	size_t n;
 	uint32_t c;
 
-	if (s == NULL) {
+	if (s == NULL || cell->is_number) {
 		fprintf(out, "%" PRIu64, cell->number);
 		return;
 	}

@@ -33,6 +33,8 @@ void table_free(struct table *table);
 /* The next cell, row by row; the string is copied.  0 or -ENOMEM. */
 int table_add_number(struct table *table, uint64_t number);
 int table_add_string(struct table *table, const char *string);
+/* A number that text shows as that. */
+int table_add_shown(struct table *table, uint64_t number, const char *text);
 
 /* Headings and a line a row; in JSON an array of objects. */
 void table_print_rows(const struct table *table, enum table_form form, FILE *out);

@@ -10,12 +10,15 @@
  * slabd claims from exactly the recorded word straight to unowned, as the entry goes out of the sheaf, under the lock.  A word that names
  * client 2, CLOSING, counts only when client 2 is dead and its ordinary sheaves are drained; else the second thread is at it.
  *
- * MUTANTS: LIVE_MINE NO_CAS TAKE_BUSY ORDINARY_TAKE ENTRY_FIRST
+ * The record is the thread's, which fills it anew, with another object's word, when slabd has emptied the sheaf; earlier the free would be lost.
+ *
+ * MUTANTS: LIVE_MINE NO_CAS TAKE_BUSY ORDINARY_TAKE ENTRY_FIRST RECORD_REUSED
  */
 #include "states.h"
 
 byte word, led, user;
-byte fw;                               /* the foreign sheaf: word as read */
+byte fw;                               /* the foreign sheaf's record: word as read */
+byte was;                              /* that word, whatever became of the record since */
 bit  fn, settled, busy, gone;          /* its size; an ordinary sheaf now; its owner is in the bracket; slabd has it */
 bit  in1, in2, in3;                    /* ordinary sheaves */
 bit  dead2, stopped1, stopped2a, stopped2b, stopped3, reaped2, crash;
@@ -58,7 +61,7 @@ proctype freer()                       /* client 2, the thread with the foreign 
 			fi
 		}
 		if
-		:: ok -> fw = w; fn = 1
+		:: ok -> atomic { fw = w; was = w }; fn = 1
 		:: else
 		fi;
 		atomic { w = 0; ok = 0; busy = 0 }
@@ -86,6 +89,11 @@ proctype freer()                       /* client 2, the thread with the foreign 
 			:: else
 			fi;
 			busy = 0
+#ifdef RECORD_REUSED                           /* as soon as the sheaf is slabd's */
+		:: gone -> fw = W(1, SHARED, 0)
+#else
+		:: gone && !fn -> fw = W(1, SHARED, 0) /* the next filling */
+#endif
 		:: gone -> skip
 		fi
 	} unless { dead2 };
@@ -181,7 +189,7 @@ inline claim()                         /* of an unsettled entry, straight to uno
 #else
 	:: w != fw && w == W(2, CLOSING, GEN(fw)) && dead2 && reaped2 == 0 && !in2 && stopped2b -> skip
 #endif
-	:: else -> ok = 0
+	:: else -> assert(w != was); ok = 0
 	fi;
 	if
 #ifdef NO_CAS                                  /* looked at, then stored */

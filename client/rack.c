@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A thread's rack: sheaves in hand beside main and spare, those with objects and those without, each kind a stack.
+ *
+ *     main, spare  <-->  rack  <-- some at a time -->  process barn
+ *
+ * Between rack and barn sheaves go by the half rack, at most CLIENT_RACK_BATCH: one compare-and-swap of the list for all of them.  Whoever would
+ * find nothing in the barn comes first: a handler that interrupted the library, another thread; so a sheaf that is put down goes to the barn as
+ * long as that has none of its kind, and at most half of what lies there is taken, and one.
+ *
+ * The sheaves are the thread's (holder THREAD), open (sheaf_open()), and not entered: slabd recalls them as it does main and spare.  One that is revoked stays
+ * until its holder word says that slabd has it, and is then let go of.  The stacks themselves are private, and touched from inside the library
+ * only; after a kill slabd finds the sheaves by their slots (I2).
+ */
+#include "client/internal.h"
+
+#include <string.h>
+
+enum { RACK_WORDS = 8 };
+
+/* Takes entry i out; the topmost takes its place. */
+static void
+remove_entry(struct rack *r, uint32_t i)
+{
+	r->n--;
+	r->sheaf[i] = r->sheaf[r->n];
+	r->slot[i] = r->slot[r->n];
+}
+
+/* The newest that can be used. */
+static int32_t
+take(struct slabc_cache *k, const struct thread_block *tb, struct rack *r, struct sheaf **sheafp)
+{
+	for (uint32_t i = r->n; i-- > 0;) {
+		struct sheaf *s = r->sheaf[i];
+		uint32_t slot = r->slot[i];
+		int32_t n = sheaf_look(s);
+
+		if (n < 0 && atomic_read(&k->c->slots[slot].holder) == thread_holder(tb))
+			continue;
+		remove_entry(r, i);
+		STEP(RACK_TAKEN);
+		if (n >= 0) {
+			*sheafp = s;
+			return (int32_t)slot;
+		}
+		sheaf_let_go(k, slot);
+	}
+	return CLIENT_NO_SLOT;
+}
+
+/* Moves some from the barn to r, which has none that can be used.  false: there are none. */
+static bool
+fill(struct slabc_cache *k, const struct thread_block *tb, struct rack *r, enum rack_kind kind)
+{
+	uint64_t *head = kind == RACK_FULL ? &k->shown->full : &k->shown->empty;
+	uint32_t limit = atomic_read(&k->rack), want = barn_count(atomic_read(head)) / 2 + 1, n;
+	int32_t slots[CLIENT_RACK_BATCH];
+	struct sheaf *sheaves[CLIENT_RACK_BATCH];
+
+	/* One is for use at once. */
+	if (want > limit / 2 + 1)
+		want = limit / 2 + 1;
+	if (want > CLIENT_RACK_BATCH)
+		want = CLIENT_RACK_BATCH;
+	/* What slabd is about to take lies there still. */
+	if (want > CLIENT_RACK + 1 - r->n)
+		want = CLIENT_RACK + 1 - r->n;
+	n = want ? barn_get_some(k, head, thread_holder(tb), want, slots, sheaves, &r->is_fresh) : 0;
+	if (kind == RACK_FULL)
+		atomic_write(&k->shown->n_barn_gets, atomic_read(&k->shown->n_barn_gets) + n);
+	while (n-- > 0) {
+		r->sheaf[r->n] = sheaves[n];
+		r->slot[r->n++] = (uint16_t)slots[n];
+	}
+	STEP(RACK_FILLED);
+	return r->n > 0;
+}
+
+/* What another client has used lies in its processor's cache: objects and words are asked for while the sheaf before this one is used. */
+static void
+prefetch(const struct slabc_cache *k, const struct sheaf *s)
+{
+	uint32_t n = atomic_read(&s->size);
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t place = atomic_read(&s->entry[i]);
+
+		atomic_prefetch_write(k->v.base + ((uint64_t)place << LAYOUT_PLACE_SHIFT));
+		/* Neighbours have their words in one line. */
+		if (i % RACK_WORDS == 0 && !k->is_wordless)
+			atomic_prefetch_write(sheaf_word(&k->v, place));
+	}
+}
+
+int32_t
+rack_get(struct slabc_cache *k, struct thread_block *tb, enum rack_kind kind, struct sheaf **sheafp)
+{
+	struct rack *r = &tb->rack[k->v.index][kind];
+	int32_t slot = r->n > 0 ? take(k, tb, r, sheafp) : CLIENT_NO_SLOT;
+
+	if (slot == CLIENT_NO_SLOT && fill(k, tb, r, kind)) {
+		slot = take(k, tb, r, sheafp);
+		if (kind == RACK_FULL)
+			cache_ask_ahead(k);
+	}
+	if (kind == RACK_FULL && r->is_fresh && r->n > 0)
+		prefetch(k, r->sheaf[r->n - 1]);
+	return slot;
+}
+
+/* The older half goes to the barn, or to slabd. */
+static void
+give_half(struct slabc_cache *k, const struct thread_block *tb, struct rack *r)
+{
+	uint32_t n = r->n / 2 + 1 < CLIENT_RACK_BATCH ? r->n / 2 + 1 : CLIENT_RACK_BATCH, left = r->n - n;
+	int32_t slots[CLIENT_RACK_BATCH];
+	struct sheaf *sheaves[CLIENT_RACK_BATCH];
+
+	for (uint32_t i = 0; i < n; i++) {
+		slots[i] = r->slot[i];
+		sheaves[i] = r->sheaf[i];
+	}
+	memmove(r->slot, r->slot + n, left * sizeof(r->slot[0]));
+	memmove(r->sheaf, r->sheaf + n, left * sizeof(r->sheaf[0]));
+	r->n = left;
+	STEP(RACK_GIVEN);
+	barn_put_some(k, n, slots, sheaves, thread_holder(tb));
+}
+
+void
+rack_put(struct slabc_cache *k, struct thread_block *tb, uint32_t slot, struct sheaf *s)
+{
+	int32_t n = sheaf_look(s);
+	enum rack_kind kind = n > 0 ? RACK_FULL : RACK_EMPTY;
+	struct rack *r = &tb->rack[k->v.index][kind];
+	uint32_t limit;
+
+	cache_learn(k);
+	limit = atomic_read(&k->rack);
+	if (r->n > 0 && r->n >= limit)
+		give_half(k, tb, r);
+	if (n < 0 || limit == 0 || k->c->slots[slot].capacity != atomic_read(&k->capacity) ||
+		barn_count(atomic_read(kind == RACK_FULL ? &k->shown->full : &k->shown->empty)) == 0) {
+		barn_put(k, slot, s, thread_holder(tb));
+		return;
+	}
+	r->sheaf[r->n] = s;
+	r->slot[r->n++] = (uint16_t)slot;
+	STEP(RACK_PUT);
+}
+
+void
+rack_drop(struct slabc_cache *k, struct thread_block *tb, bool is_forgotten)
+{
+	for (enum rack_kind kind = RACK_FULL; kind <= RACK_EMPTY; kind++) {
+		struct rack *r = &tb->rack[k->v.index][kind];
+
+		while (r->n > 0) {
+			r->n--;
+			if (!is_forgotten)
+				barn_put(k, r->slot[r->n], r->sheaf[r->n], thread_holder(tb));
+		}
+		r->is_fresh = false;
+	}
+}
