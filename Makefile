@@ -39,10 +39,13 @@ SHM_SRC = shm/barn.c shm/segment.c
 PROTO_SRC = proto/codec.c proto/channel.c
 SERVER_SRC = \
 	server/access.c \
+	server/adopt.c \
 	server/arena.c \
+	server/arena_adopt.c \
 	server/audit.c \
 	server/bitset.c \
 	server/cache.c \
+	server/census.c \
 	server/claim.c \
 	server/config.c \
 	server/conn.c \
@@ -50,11 +53,13 @@ SERVER_SRC = \
 	server/geometry.c \
 	server/grant.c \
 	server/ladder.c \
+	server/ledger.c \
 	server/listener.c \
 	server/log.c \
 	server/node.c \
 	server/orphan.c \
 	server/pages.c \
+	server/presence.c \
 	server/profile.c \
 	server/quota.c \
 	server/readers.c \
@@ -73,8 +78,12 @@ SERVER_SRC = \
 	server/slabd.c \
 	server/stash.c \
 	server/stats.c \
+	server/store.c \
+	server/sweep.c \
+	server/task.c \
 	server/topology.c \
 	server/watch.c \
+	server/strangers.c \
 	server/words.c
 CLIENT_SRC = \
 	client/admin.c \
@@ -89,7 +98,9 @@ CLIENT_SRC = \
 	client/node.c \
 	client/orphan.c \
 	client/rack.c \
+	client/owed.c \
 	client/reach.c \
+	client/reconnect.c \
 	client/ref.c \
 	client/root.c \
 	client/session.c \
@@ -101,16 +112,20 @@ CTL_SRC = client/ctl/ask.c client/ctl/command.c client/ctl/leaks.c client/ctl/ma
 obj = $(patsubst %.c,$(B)/%.o,$(1))
 SHM_OBJ = $(call obj,$(SHM_SRC)) $(B)/layout_hash.o
 PROTO_OBJ = $(call obj,$(PROTO_SRC))
-SERVER_OBJ = $(call obj,$(SERVER_SRC))
+SERVER_OBJ = $(call obj,$(SERVER_SRC)) $(B)/ledger_hash.o
 CLIENT_OBJ = $(call obj,$(CLIENT_SRC))
 CTL_OBJ = $(call obj,$(CTL_SRC))
 
 LIB = $(B)/libslabclient.so.$(VERSION)
 
-all: $(B)/slabd $(B)/slabctl $(B)/libslabclient.so $(B)/libslabclient.a $(B)/slabclient-inline.h
+all: $(B)/slabd $(B)/slabd-keeper $(B)/slabctl $(B)/libslabclient.so $(B)/libslabclient.a $(B)/slabclient-inline.h
 
 $(B)/slabd: $(B)/server/main.o $(SERVER_OBJ) $(PROTO_OBJ) $(SHM_OBJ)
 	$(CC) $(LD_ALL) -o $@ $^ $(SERVER_LIBS)
+
+# libc only.
+$(B)/slabd-keeper: $(B)/server/keeper.o
+	$(CC) $(LD_ALL) -o $@ $^
 
 $(LIB): $(CLIENT_OBJ) $(PROTO_OBJ) $(SHM_OBJ) client/libslabclient.map
 	$(CC) $(LD_ALL) -shared -Wl,-soname,libslabclient.so.$(SOVERSION) -Wl,--version-script=client/libslabclient.map -Wl,-z,defs -Wl,-z,nodelete \
@@ -135,6 +150,17 @@ $(B)/layout_hash.c: $(B)/layout_hash_gen.c
 	$(CC) -std=gnu11 -I. $(filter -D%,$(C_EXTRA)) -o $(B)/layout_hash_gen $< && $(B)/layout_hash_gen >$@
 
 $(B)/layout_hash.o: $(B)/layout_hash.c
+	$(CC) $(C_ALL) -c -o $@ $<
+
+# The same of slabd's ledger.
+$(B)/ledger_hash_gen.c: tests/layout_hash.awk server/ledger.h server/slab.h
+	@mkdir -p $(@D)
+	awk -v name=ledger_hash -f tests/layout_hash.awk server/ledger.h server/slab.h >$@
+
+$(B)/ledger_hash.c: $(B)/ledger_hash_gen.c shm/layout.h server/root.h
+	$(CC) -std=gnu11 -I. $(filter -D%,$(C_EXTRA)) -o $(B)/ledger_hash_gen $< && $(B)/ledger_hash_gen >$@
+
+$(B)/ledger_hash.o: $(B)/ledger_hash.c
 	$(CC) $(C_ALL) -c -o $@ $<
 
 # The layout hash as a part of a name; and the public header that has the fast path in it.
@@ -196,13 +222,17 @@ $(B)/tests/instructions-inline: $(B)/inlined/tests/instructions.o $(B)/libslabcl
 $(B)/tests/test_mutants: $(call obj,tests/test_mutants.c $(wildcard tests/steps_*.c)) $(B)/shm/step.o $(ALL_OBJ)
 	$(CC) $(LD_ALL) -o $@ $^ $(SERVER_LIBS) $(TEST_LIBS)
 
+# A slabd that is killed at a step.
+$(B)/tests/die_at: $(call obj,tests/die_at.c) $(B)/shm/step.o $(SERVER_OBJ) $(PROTO_OBJ) $(SHM_OBJ)
+	$(CC) $(LD_ALL) -o $@ $^ $(SERVER_LIBS)
+
 $(B)/tests/attach: $(B)/tests/systemd/attach.o $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
 
 test-programs: all $(B)/tests/unit $(B)/tests/it $(B)/tests/stress_kill $(B)/tests/steady $(B)/tests/attach $(B)/tests/instructions $(B)/tests/instructions-inline
 
 check: test-programs $(B)/tests/it-inline
-	$(MAKE) VARIANT=steps C_EXTRA=-DSLAB_STEPS build/steps/tests/test_mutants
+	$(MAKE) VARIANT=steps C_EXTRA=-DSLAB_STEPS build/steps/tests/test_mutants build/steps/tests/die_at
 	BUILD=$(B) tests/check.sh
 
 # Unit and integration tests under a sanitizer, with address also the unmutated stories; its build lies beside the others.
@@ -287,6 +317,7 @@ demo: all
 
 define INSTALL_LIST
 $(B)/slabd $(SBINDIR) 755
+$(B)/slabd-keeper $(SBINDIR) 755
 $(B)/slabctl $(BINDIR) 755
 $(LIB) $(LIBDIR) 755
 $(B)/libslabclient.a $(LIBDIR) 644
@@ -311,6 +342,7 @@ client/slabc_ref_of.3 $(MANDIR)/man3 644
 server/slabd.conf.5 $(MANDIR)/man5 644
 $(B)/slab-layout.7 $(MANDIR)/man7 644
 $(B)/slab-protocol.7 $(MANDIR)/man7 644
+server/slabd-keeper.8 $(MANDIR)/man8 644
 server/slabd.8 $(MANDIR)/man8 644
 systemd/slabd.conf $(SYSCONFDIR)/slabd 644 slabd.conf keep
 endef

@@ -58,6 +58,7 @@ shrink(struct slabc_cache *k)
 	union proto_reply reply;
 	int64_t deadline = 0;
 
+	owed_pay_all(k);
 	cache_drop_idle(k, false);
 	return session_call(k->c, PROTO_OP_SHRINK, &request, &reply, session_deadline(k->c, &deadline));
 }

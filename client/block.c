@@ -69,7 +69,7 @@ thread_enter_quick(const struct slabc_cache *k)
 {
 	struct thread_block *tb = tls.block;
 
-	if (!tb || tb->cache[k->v.index].k != k || k->is_single || (k->mark & SHEAF_NODED) || atomic_read(&tb->n_deferred) > 0 ||
+	if (!tb || tb->cache[k->v.index].k != k || k->is_single || k->debug || (k->mark & SHEAF_NODED) || atomic_read(&tb->n_deferred) > 0 || atomic_read(&k->n_owed) > 0 ||
 		atomic_read(&k->is_destroyed) || atomic_read(&k->c->is_forked))
 		return NULL;
 	return thread_enter(k) ? tb : NULL;
@@ -320,8 +320,13 @@ thread_drain_all(const struct slabc *c, const struct slabc_cache *k)
 		is_taken = take_deferred(c, k, &taken);
 		pthread_mutex_unlock(&library_lock);
 		if (!is_taken)
-			return;
+			break;
 		if (thread_get(taken.k, &tb) == 0)
 			thread_free_one(taken.k, tb, taken.p, &deadline);
 	}
+	/* Nobody opens or closes handles of it meanwhile. */
+	for (uint32_t id = 0; id < LAYOUT_MAX_CACHES; id++)
+		for (struct slabc_cache *h = c->handles[id]; h; h = h->next)
+			if (!k || h == k)
+				owed_pay_all(h);
 }

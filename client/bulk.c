@@ -11,6 +11,7 @@
  */
 #include "client/internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* A free that a portion leaves to the single path, or reports. */
@@ -209,6 +210,22 @@ push_portion(struct slabc_cache *k, struct thread_block *tb, struct portion *por
 	return n_seen;
 }
 
+/* There is no room: each goes its own way, and what finds none is put off. */
+static int
+free_each(struct slabc_cache *k, struct thread_block *tb, size_t n, void **pv)
+{
+	int result = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		int64_t deadline = 0;
+		int r = pv[i] ? thread_free_one(k, tb, pv[i], &deadline) : 0;
+
+		if (r < 0)
+			result = r;
+	}
+	return result;
+}
+
 static int
 free_bulk(struct slabc_cache *k, struct thread_block *tb, size_t n, void **pv)
 {
@@ -229,14 +246,31 @@ free_bulk(struct slabc_cache *k, struct thread_block *tb, size_t n, void **pv)
 		if (portion.n > 0)
 			thread_settle(k, tb, &deadline);
 		if (n_seen == 0) {
-			r = thread_make_room(k, tb, &deadline);
-			if (r < 0)
-				return r;
+			if (thread_make_room(k, tb, &deadline) < 0)
+				return free_each(k, tb, n - n_done, pv + n_done);
 		} else {
 			deadline = 0;
 		}
 	}
 	return result;
+}
+
+/* All or none: what was given so far goes back; where that finds no room, slabd being silent, it is owed (owed.c). */
+static int
+alloc_or_undo(struct slabc_cache *k, struct thread_block *tb, size_t n, void **pv)
+{
+	size_t n_done = 0;
+	int r;
+
+	r = alloc_bulk(k, tb, n, pv, &n_done);
+	if (r < 0) {
+		char sentence[CLIENT_SENTENCE_BYTES];
+
+		snprintf(sentence, sizeof(sentence), "%s", slabc_last_error());
+		free_bulk(k, tb, n_done, pv);
+		error_set(-r, "%s", sentence);
+	}
+	return r;
 }
 
 /* Made by single calls: a cache without sheaves, or a nested call. */
@@ -267,9 +301,8 @@ slabc_alloc_bulk(struct slabc_cache *k, size_t n, void **pv)
 		r = thread_get(k, &tb);
 		if (r == 0) {
 			thread_drain(tb);
-			r = alloc_bulk(k, tb, n, pv, &n_done);
-			if (r < 0)
-				free_bulk(k, tb, n_done, pv);
+			owed_pay(k, tb);
+			r = alloc_or_undo(k, tb, n, pv);
 		}
 		thread_leave();
 	} else {
@@ -293,6 +326,7 @@ slabc_free_bulk(struct slabc_cache *k, size_t n, void **pv)
 		r = thread_get(k, &tb);
 		if (r == 0) {
 			thread_drain(tb);
+			owed_pay(k, tb);
 			r = free_bulk(k, tb, n, pv);
 		}
 		thread_leave();
@@ -307,12 +341,32 @@ slabc_free_bulk(struct slabc_cache *k, size_t n, void **pv)
 
 /* Prefilled sheaves */
 
+/* The holder's sheaf becomes the application's; false: slabd has it. */
+static bool
+app_give(struct slabc_cache *k, uint32_t holder, int32_t slot)
+{
+	atomic_write(&k->c->is_with_app[slot], 1);
+	if (barn_take(&k->c->slots[slot], holder, LAYOUT_HOLDER_APP))
+		return true;
+	atomic_write(&k->c->is_with_app[slot], 0);
+	return false;
+}
+
+void
+app_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s)
+{
+	/* While a sheaf is the application's, and not known to be, reconnect.c would give it back. */
+	if (!barn_take(&k->c->slots[slot], LAYOUT_HOLDER_APP, LAYOUT_HOLDER_BORROWED))
+		return;
+	atomic_write(&k->c->is_with_app[slot], 0);
+	barn_put(k, slot, s, LAYOUT_HOLDER_BORROWED);
+}
+
 /* A sheaf of the usual size with n objects: the thread's spare, or one of the barn. */
 static int32_t
 take_cached(struct slabc_cache *k, struct thread_block *tb, uint32_t n, struct sheaf **sheafp)
 {
 	struct thread_cache *t = &tb->cache[k->v.index];
-	struct layout_slot *slots = k->c->slots;
 	int32_t slot = t->spare_slot;
 
 	if (slot != CLIENT_NO_SLOT && sheaf_look(t->spare) >= (int32_t)n) {
@@ -321,16 +375,19 @@ take_cached(struct slabc_cache *k, struct thread_block *tb, uint32_t n, struct s
 		STEP(PREFILL_LOOKED);
 		t->spare = NULL;
 		t->spare_slot = CLIENT_NO_SLOT;
-		if (sheaf_shut(k, (uint32_t)slot, s, thread_holder(tb)) && barn_take(&slots[slot], thread_holder(tb), LAYOUT_HOLDER_APP)) {
+		if (sheaf_shut(k, (uint32_t)slot, s, thread_holder(tb)) && app_give(k, thread_holder(tb), slot)) {
 			sheaf_open(k, s, (uint32_t)slot);
 			*sheafp = s;
 			return slot;
 		}
 	}
-	slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_APP, sheafp);
-	if (slot == CLIENT_NO_SLOT || sheaf_look(*sheafp) >= (int32_t)n)
+	/* Not as the thread's: slabd could call it in. */
+	slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_BORROWED, sheafp);
+	if (slot == CLIENT_NO_SLOT)
 		return slot;
-	barn_put(k, (uint32_t)slot, *sheafp, LAYOUT_HOLDER_APP);
+	if (sheaf_look(*sheafp) >= (int32_t)n && app_give(k, LAYOUT_HOLDER_BORROWED, slot))
+		return slot;
+	barn_put(k, (uint32_t)slot, *sheafp, LAYOUT_HOLDER_BORROWED);
 	return CLIENT_NO_SLOT;
 }
 
@@ -349,6 +406,7 @@ prefill(struct slabc_cache *k, size_t n, struct slabc_sheaf *made)
 	if (r < 0)
 		return r;
 	thread_drain(tb);
+	owed_pay(k, tb);
 	*made = (struct slabc_sheaf){.k = k};
 	if (!k->is_single && n <= atomic_read(&k->capacity))
 		slot = take_cached(k, tb, (uint32_t)n, &made->sheaf);
@@ -438,7 +496,7 @@ slabc_return(struct slabc_cache *k, struct slabc_sheaf *s)
 	if (!s)
 		return;
 	if (cache_usable(k) == 0 && thread_enter(k)) {
-		barn_put(k, s->slot, s->sheaf, LAYOUT_HOLDER_APP);
+		app_put(k, s->slot, s->sheaf);
 		thread_leave();
 	}
 	free(s);
@@ -468,7 +526,7 @@ slabc_refill(struct slabc_cache *k, struct slabc_sheaf **sp, size_t n)
 	if (r < 0)
 		return r;
 	if (thread_enter(k)) {
-		barn_put(k, s->slot, s->sheaf, LAYOUT_HOLDER_APP);
+		app_put(k, s->slot, s->sheaf);
 		thread_leave();
 	}
 	*s = made;

@@ -20,8 +20,6 @@ enum { MAX_FULL = LAYOUT_MAX_SLOTS / 2, MAX_LEND_ASK = 64 };
 
 /* A barn that grew shrinks, by half at a time, when no refill was wanted for so long. */
 #define KEEP_NS INT64_C(10000000000)
-/* Between two refills of a stream of them. */
-#define AHEAD_NS 5000000
 
 static uint64_t indexes_used[CLIENT_MAX_HANDLES / 64]; /* library_lock */
 
@@ -59,7 +57,7 @@ barn_open(struct slabc_cache *k, uint32_t slot, uint32_t holder, bool *is_freshp
 }
 
 uint32_t
-barn_get_some(struct slabc_cache *k, uint64_t *head, uint32_t holder, uint32_t want, int32_t *slots, struct sheaf **sheaves, bool *is_freshp)
+barn_get_some(struct slabc_cache *k, uint64_t *head, uint32_t holder, uint32_t want, uint16_t *slots, struct sheaf **sheaves, bool *is_freshp)
 {
 	for (uint32_t tries = 0; tries < LAYOUT_MAX_SLOTS; tries++) {
 		/* All of slots[] is mapped; a slot that slabd made this instant may be above n_slots as read here. */
@@ -69,7 +67,7 @@ barn_get_some(struct slabc_cache *k, uint64_t *head, uint32_t holder, uint32_t w
 			break;
 		for (uint32_t i = 0; i < n_popped; i++) {
 			slots[n] = slots[i];
-			sheaves[n] = barn_open(k, (uint32_t)slots[i], holder, is_freshp);
+			sheaves[n] = barn_open(k, slots[i], holder, is_freshp);
 			n += sheaves[n] != NULL;
 		}
 		if (n > 0)
@@ -82,32 +80,33 @@ int32_t
 barn_get(struct slabc_cache *k, uint64_t *head, uint32_t holder, struct sheaf **sheafp)
 {
 	bool is_fresh;
-	int32_t slot;
+	uint16_t slot;
 
 	return barn_get_some(k, head, holder, 1, &slot, sheafp, &is_fresh) > 0 ? slot : CLIENT_NO_SLOT;
 }
 
 /* Knobs */
 
-/* Sheaves of each kind in a thread's rack: of what max_cached allows a process a quarter at most. */
+/* Sheaves of a kind in a thread's rack: of what a process may keep of these (max_cached, barn_empty) a quarter at most. */
 static uint32_t
-rack_limit(uint64_t sheaf_bytes, uint32_t max_full)
+rack_limit(uint64_t sheaf_bytes, uint32_t max_kept)
 {
-	uint64_t n = CLIENT_RACK_BYTES / sheaf_bytes < max_full / 4 ? CLIENT_RACK_BYTES / sheaf_bytes : max_full / 4;
+	uint64_t n = CLIENT_RACK_BYTES / sheaf_bytes < max_kept / 4 ? CLIENT_RACK_BYTES / sheaf_bytes : max_kept / 4;
 
 	return n < CLIENT_RACK ? (uint32_t)n : CLIENT_RACK;
 }
 
 static void
-set_knobs(struct slabc_cache *k, uint32_t capacity, uint64_t max_full)
+set_knobs(struct slabc_cache *k, uint32_t capacity, uint64_t max_full, uint32_t max_empty)
 {
 	uint32_t full = max_full == 0 ? 1 : max_full < MAX_FULL ? (uint32_t)max_full : MAX_FULL;
 
 	atomic_write(&k->capacity, capacity);
 	atomic_write(&k->max_full, full);
 	atomic_write(&k->max_ask, full < 4 ? 1 : full / 4 < CLIENT_MAX_ASK ? full / 4 : CLIENT_MAX_ASK);
-	atomic_write(&k->max_empty, k->is_single ? 1 : full > CLIENT_MIN_EMPTY ? full : CLIENT_MIN_EMPTY);
-	atomic_write(&k->rack, k->is_single ? 0 : rack_limit((uint64_t)capacity * k->v.object_bytes, full));
+	atomic_write(&k->max_empty, k->is_single ? 1 : max_empty);
+	atomic_write(&k->rack_full, k->is_single ? 0 : rack_limit((uint64_t)capacity * k->v.object_bytes, full));
+	atomic_write(&k->rack_empty, k->is_single ? 0 : rack_limit((uint64_t)capacity * k->v.object_bytes, max_empty < full ? max_empty : full));
 }
 
 static uint32_t
@@ -122,14 +121,14 @@ default_keep(const struct slabc_cache *k)
 void
 cache_learn_now(struct slabc_cache *k)
 {
-	uint32_t now = atomic_read(&k->c->caches[k->v.cache].knobs), before = atomic_read(&k->knobs), capacity = now & 0xffff;
-	uint32_t max_full;
+	uint64_t now = atomic_read(&k->c->caches[k->v.cache].knobs), before = atomic_read(&k->knobs);
+	uint32_t capacity = now & 0xffff, max_full;
 	uint64_t keep;
 
 	if (now == before || k->is_single || capacity == 0 || capacity > LAYOUT_MAX_SHEAF || !atomic_cas(&k->knobs, &before, now))
 		return;
 	keep = (uint64_t)atomic_read(&k->keep) * atomic_read(&k->capacity) / capacity;
-	set_knobs(k, capacity, now >> 16);
+	set_knobs(k, capacity, now >> 16 & 0xffff, now >> 32 & 0xffff);
 	/* The next refill asks by the new limit. */
 	if (atomic_read(&k->ask) > atomic_read(&k->max_ask))
 		atomic_write(&k->ask, atomic_read(&k->max_ask));
@@ -255,9 +254,9 @@ drop_surplus(struct slabc_cache *k)
 {
 	for (uint32_t i = 0; i < MAX_FULL && barn_count(atomic_read(&k->shown->full)) > atomic_read(&k->max_full); i++) {
 		struct sheaf *s;
-		int32_t slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_APP, &s);
+		int32_t slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_BORROWED, &s);
 
-		if (slot == CLIENT_NO_SLOT || !barn_return(k, (uint32_t)slot, s, LAYOUT_HOLDER_APP))
+		if (slot == CLIENT_NO_SLOT || !barn_return(k, (uint32_t)slot, s, LAYOUT_HOLDER_BORROWED))
 			return;
 	}
 }
@@ -279,7 +278,8 @@ barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 			return false;
 		STEP(BARN_HANDED);
 		barn_push(size > 0 ? &shown->full : &shown->empty, slots, slot);
-		count_one(&shown->n_barn_puts);
+		if (size > 0)
+			count_one(&shown->n_barn_puts);
 		return true;
 	}
 	if (size > 0)
@@ -288,7 +288,7 @@ barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 }
 
 void
-barn_put_some(struct slabc_cache *k, uint32_t n, const int32_t *some, struct sheaf *const *sheaves, uint32_t holder)
+barn_put_some(struct slabc_cache *k, uint32_t n, const uint16_t *some, struct sheaf *const *sheaves, uint32_t holder)
 {
 	struct layout_session_cache *shown = k->shown;
 	struct layout_slot *slots = k->c->slots;
@@ -296,7 +296,7 @@ barn_put_some(struct slabc_cache *k, uint32_t n, const int32_t *some, struct she
 	bool is_kept = barn_has_room(k, size, n);
 
 	for (uint32_t i = 0; i < n; i++) {
-		uint32_t slot = (uint32_t)some[i];
+		uint32_t slot = some[i];
 
 		if (slots[slot].capacity != atomic_read(&k->capacity)) {
 			barn_put(k, slot, sheaves[i], holder);
@@ -318,7 +318,8 @@ barn_put_some(struct slabc_cache *k, uint32_t n, const int32_t *some, struct she
 		return;
 	barn_push_chain(!is_kept ? &shown->returned : size > 0 ? &shown->full : &shown->empty, slots, first, last, n_handed);
 	if (is_kept) {
-		atomic_write(&shown->n_barn_puts, atomic_read(&shown->n_barn_puts) + n_handed);
+		if (size > 0)
+			atomic_write(&shown->n_barn_puts, atomic_read(&shown->n_barn_puts) + n_handed);
 		return;
 	}
 	if (size > 0)
@@ -341,6 +342,30 @@ refill_request(const struct slabc_cache *k, uint32_t n_sheaves, uint32_t capacit
 }
 
 /*
+ * Fewer when they went unused: half for each KEEP_NS that no refill was wanted, and half when slabd has called in what lay in the barn.  Once more each time, since the refill at hand doubles it again.
+ */
+static void
+ask_less(struct slabc_cache *k, int64_t unasked_ns)
+{
+	uint32_t ask = atomic_read(&k->ask);
+
+	if (unasked_ns > KEEP_NS)
+		ask = unasked_ns / KEEP_NS < 31 ? ask >> (unasked_ns / KEEP_NS + 1) : 0;
+	else if (atomic_read(&k->shown->n_granted) == UINT32_MAX)
+		ask /= 4;
+	else
+		return;
+	atomic_write(&k->ask, ask > 1 ? ask : 1);
+}
+
+/* Full sheaves that threads have taken from the barn more than they have put there. */
+static int64_t
+net_use(const struct slabc_cache *k)
+{
+	return (int64_t)(atomic_read(&k->shown->n_barn_gets) - atomic_read(&k->shown->n_barn_puts));
+}
+
+/*
  * What was given back is wanted again: the program allocates and frees more at a time than was kept.  And what was not wanted for long is
  * forgotten.
  */
@@ -350,16 +375,18 @@ note_regret(struct slabc_cache *k)
 	uint32_t keep = atomic_read(&k->keep), max_full = atomic_read(&k->max_full), least = default_keep(k);
 	int64_t now = session_now_ns();
 
+	ask_less(k, now - atomic_read(&k->asked_ns));
 	if (now - atomic_read(&k->asked_ns) > KEEP_NS)
 		keep = keep / 2 > least ? keep / 2 : least;
 	atomic_write(&k->asked_ns, now);
+	atomic_write(&k->net_asked, net_use(k));
 	if (atomic_read(&k->has_flushed) != 0)
 		keep = keep < max_full / 2 ? keep * 2 : max_full;
 	atomic_write(&k->has_flushed, 0);
 	atomic_write(&k->keep, keep);
 }
 
-/* Each refill asks for twice as much as the one before it; ring() halves that. */
+/* Each refill asks for twice as much as the one before it; ring() and ask_less() take that back. */
 static void
 ask_more(struct slabc_cache *k, uint32_t ask)
 {
@@ -370,24 +397,20 @@ ask_more(struct slabc_cache *k, uint32_t ask)
 }
 
 void
-cache_ask_ahead(struct slabc_cache *k)
+cache_ask_ahead(struct slabc_cache *k, uint32_t n_in_hand)
 {
 	uint32_t ask, n_granted = atomic_read(&k->shown->n_granted);
 	union proto_request request;
 
 	cache_learn(k);
-	ask = atomic_read(&k->ask);
-	if (ask < CLIENT_MIN_AHEAD || k->is_single || n_granted == 0 || barn_count(atomic_read(&k->shown->full)) > n_granted / 2)
+	if (n_granted < CLIENT_MIN_AHEAD || k->is_single || barn_count(atomic_read(&k->shown->full)) + n_in_hand > n_granted / 2)
 		return;
-	/* A thread that wants one so seldom hardly waits: more likely its objects swing about what it has. */
-	if (session_now_ns() - atomic_read(&k->asked_ns) > AHEAD_NS) {
-		atomic_write(&k->ask, 1);
+	/* Half of what the last one brought is used up: else the program's objects swing about what it has. */
+	if (net_use(k) - atomic_read(&k->net_asked) < n_granted / 2 || atomic_swap(&k->shown->is_refilling, 1))
 		return;
-	}
-	if (atomic_swap(&k->shown->is_refilling, 1))
-		return;
-	request = refill_request(k, ask, 0);
 	note_regret(k);
+	ask = atomic_read(&k->ask);
+	request = refill_request(k, ask, 0);
 	if (session_post(k->c, PROTO_OP_REFILL, &request))
 		ask_more(k, ask);
 	else
@@ -402,9 +425,9 @@ cache_refill(struct slabc_cache *k, int64_t deadline)
 	int r;
 
 	cache_learn(k);
+	note_regret(k);
 	/* What is on its way is there first: it only has to be waited for. */
 	request = refill_request(k, k->is_single || atomic_read(&k->shown->is_refilling) ? 1 : atomic_read(&k->ask), 0);
-	note_regret(k);
 	if (k->is_nowait)
 		return session_refill_nowait(k->c, &request);
 	r = session_call(k->c, PROTO_OP_REFILL, &request, &reply, deadline);
@@ -420,12 +443,15 @@ cache_refill(struct slabc_cache *k, int64_t deadline)
 int
 cache_lend(struct slabc_cache *k, int64_t deadline)
 {
-	uint32_t ask = k->is_single ? 1 : atomic_read(&k->lend_ask);
 	union proto_request request = refill_request(k, 0, 0);
 	union proto_reply reply;
+	uint32_t ask, most;
 
 	cache_learn(k);
-	request.refill.n_empty = ask;
+	ask = atomic_read(&k->lend_ask);
+	/* What is not used at once lies in the barn. */
+	most = atomic_read(&k->max_empty) < MAX_LEND_ASK ? atomic_read(&k->max_empty) : MAX_LEND_ASK;
+	request.refill.n_empty = k->is_single || most == 0 ? 1 : ask < most ? ask : most;
 	atomic_write(&k->lend_ask, ask * 2 < MAX_LEND_ASK ? ask * 2 : MAX_LEND_ASK);
 	return session_call(k->c, PROTO_OP_REFILL, &request, &reply, deadline);
 }
@@ -477,6 +503,7 @@ void
 handle_free(struct slabc_cache *k)
 {
 	thread_forget_deferred(k);
+	owed_forget(k);
 	indexes_used[k->v.index / 64] &= ~(UINT64_C(1) << (k->v.index % 64));
 	free(k);
 }
@@ -513,7 +540,8 @@ handle_init(struct slabc_cache *k, struct slabc *c, const char *name, const stru
 	k->mark = (k->is_wordless ? SHEAF_WORDLESS : k->debug ? SHEAF_DEBUG : 0) | (c->arena->n_nodes > 1 ? SHEAF_NODED : 0);
 	/* In a debug cache the free itself says what is wrong with it. */
 	k->is_late = !k->is_single && !k->debug && !(reply->flags & (SLABC_NO_OWNER | SLABC_RECLAIM));
-	set_knobs(k, k->is_single ? 1 : reply->capacity, reply->max_cached / ((uint64_t)(k->is_single ? 1 : reply->capacity) * reply->object_bytes));
+	set_knobs(k, k->is_single ? 1 : reply->capacity, reply->max_cached / ((uint64_t)(k->is_single ? 1 : reply->capacity) * reply->object_bytes),
+		reply->barn_empty);
 	k->knobs = atomic_read(&c->caches[id].knobs);
 	k->keep = default_keep(k);
 	k->ask = 1;
@@ -597,6 +625,7 @@ copy_options(union proto_request *request, const char *name, size_t size, const 
 	q->max_cached = o.max_cached;
 	q->cpu_partial = o.cpu_partial;
 	q->policy = o.policy;
+	q->barn_empty = o.barn_empty;
 	return 0;
 }
 
@@ -773,6 +802,7 @@ cache_bury(struct slabc *c, uint32_t id)
 		c->handles[id] = k->next;
 		atomic_write(&k->is_destroyed, 1);
 		thread_forget_deferred(k);
+		owed_forget(k);
 		k->next = c->destroyed;
 		c->destroyed = k;
 		/* The session's own. */

@@ -5,7 +5,7 @@
  * Another client's object goes into the foreign sheaf, and is claimed later (foreign.c).  Any other is judged by its word (free_judge()), then
  * freed in one bracket (free_push()): close or claim the word, entry, size, clear (I1, I1b); so is another's where there is no foreign sheaf:
  * by reference, from a handler that interrupted the library, in a cache without sheaves, when none is to be had.  Room is made before the word
- * is touched: if no sheaf can be had the object stays as it was.  What was refused is counted, and reported to slabd at each power of two.
+ * is touched: if no sheaf can be had the free is put off (owed.c).  What was refused is counted, and reported to slabd at each power of two.
  */
 #include "client/internal.h"
 
@@ -101,7 +101,7 @@ free_other(struct slabc_cache *k, void *p, uint32_t *word)
 	free_rest(k, p, word);
 }
 
-void
+CLIENT_HOT void
 slabc_free(struct slabc_cache *k, void *p)
 {
 	uint32_t *word;
@@ -338,6 +338,38 @@ free_away(struct slabc_cache *k, struct thread_block *tb, struct free_target *f,
 	return r;
 }
 
+/* The free stops after its first half (owed.c): no room is to be had, for the reason that r and the sentence say. */
+static int
+free_put_off(struct slabc_cache *k, struct free_target *f, int r)
+{
+	if (r == -ENOTCONN || r == -ESTALE)
+		return r;
+	if (k->is_wordless)
+		return owed_add(k, f->place);
+	for (uint32_t tries = 0; tries < MAX_LOST_CLAIMS; tries++) {
+		/* order: WORD acquire - pairs with the release of whoever held it last */
+		uint32_t w = atomic_read_acquire(f->word), old = w;
+
+		r = free_judge(k, f, w);
+		if (r == 0 && k->debug)
+			r = debug_check(k, f->place, f->word, w);
+		if (r < 0)
+			return r;
+		if (!atomic_cas(f->word, &old, word_with(w, k->v.me, WORD_CLOSING)))
+			continue;
+		STEP(FREE_CLOSED);
+		if (k->debug)
+			debug_freed(k, f->place);
+		r = owed_add(k, f->place);
+		if (r < 0)
+			atomic_write(f->word, word_with(w, k->v.me, word_state(w)));
+		else if (word_owner(w) != k->v.me)
+			atomic_add(&k->shown->n_foreign_frees, 1);
+		return r;
+	}
+	return error_set(EIO, "the object's word changed %d times while it was being freed", MAX_LOST_CLAIMS);
+}
+
 /* Frees a target that was found. */
 static int
 free_target(struct slabc_cache *k, struct thread_block *tb, struct free_target *f, int64_t *deadlinep)
@@ -350,7 +382,7 @@ free_target(struct slabc_cache *k, struct thread_block *tb, struct free_target *
 	while ((r = free_into(k, tb->main[k->v.index], f)) == FREE_E_FULL) {
 		r = thread_make_room(k, tb, deadlinep);
 		if (r < 0)
-			return r;
+			return free_put_off(k, f, r);
 	}
 	return r < 0 ? r : thread_settle(k, tb, deadlinep);
 }
@@ -412,10 +444,9 @@ nested_free(struct slabc_cache *k, void *p)
 	if (r == 0 && !k->is_wordless)
 		r = free_judge(k, &f, atomic_read(f.word));
 	if (r == 0) {
-		if (tb)
-			slot = barn_get(k, &k->shown->empty, LAYOUT_HOLDER_APP, &s);
-		if (tb && slot == CLIENT_NO_SLOT)
-			slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_APP, &s);
+		slot = barn_get(k, &k->shown->empty, LAYOUT_HOLDER_BORROWED, &s);
+		if (slot == CLIENT_NO_SLOT)
+			slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_BORROWED, &s);
 		r = FREE_E_FULL;
 		if (slot != CLIENT_NO_SLOT) {
 			r = free_into(k, s, &f);
@@ -447,6 +478,7 @@ thread_free_slow(struct slabc_cache *k, void *p)
 		r = thread_get(k, &tb);
 		if (r == 0) {
 			thread_drain(tb);
+			owed_pay(k, tb);
 			r = thread_free_one(k, tb, p, &deadline);
 		}
 		thread_leave();

@@ -4,6 +4,7 @@
  *
  *   slabclient.c   sessions: open, close, fork; the sentence of the last error
  *   session.c      requests over the socket
+ *   reconnect.c    a session that goes on with the next slabd
  *   mapping.c      what slabd shows, mapped
  *   cache.c        handles; sheaves between threads, process barn and slabd
  *   inline.c       the fast path in a program's own code
@@ -11,6 +12,7 @@
  *   thread.c       a thread's sheaves: allocation, room for frees
  *   rack.c         those that it has in hand beside main and spare
  *   free.c         frees
+ *   owed.c         those for which there was no room
  *   foreign.c      a thread's foreign sheaf: others' objects, claimed later
  *   node.c         the thread's node, and what goes back to others
  *   bulk.c         many objects in one call, prefilled sheaves
@@ -32,6 +34,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "client/slabclient.h"
 #include "proto/proto.h"
@@ -45,38 +48,64 @@ enum {
 	CLIENT_MAX_DEFERRED = 64, /* frees that a thread's signal handlers may put off */
 	CLIENT_PORTION = 64,      /* objects that bulk calls treat at once */
 	CLIENT_MAX_ASK = 512,     /* sheaves of a refill */
-	CLIENT_MIN_AHEAD = 8,     /* a refill that asks for so many is made before the barn is empty */
+	CLIENT_MIN_AHEAD = 8,     /* sheaves: where refills bring so many, the next is made before the barn is empty */
 	/* Given back between two doorbells, at most half of what the cache's clients may keep.  slabd looks before it carves, rung for or not. */
 	CLIENT_BELL_SHEAVES = 1024,
 	CLIENT_BELL_BYTES = 4 * 1024 * 1024,
 	CLIENT_KEEP_BYTES = 1024 * 1024, /* in a process barn, before the program shows that it wants more */
-	CLIENT_MIN_EMPTY = 64, /* empty sheaves that a process barn keeps at any rate */
 	/* In a thread's rack of sheaves of each kind: at most so many, and of those with objects no more bytes. Moved at once: at most so many. */
 	CLIENT_RACK = 16,
 	CLIENT_RACK_BYTES = 128 * 1024,
 	CLIENT_RACK_BATCH = 8,
 	CLIENT_N_CLASSES = 13, /* of sizes: 8, 16, 32, 64, 96, 128, 192, 256, 512 .. 8192 bytes */
+	CLIENT_SENTENCE_BYTES = 704,
 	CLIENT_NO_SLOT = -1,
+	CLIENT_PATH_BYTES = 108, /* of a socket */
 	CLIENT_REVOKED_TRIES = 20000, /* of sheaf_pause(): until slabd, should it die, is replaced */
+};
+
+/* A SLABC_NOWAIT refill: none, on its way, come; above 0: an errno. */
+enum {
+	NOWAIT_IDLE = 0,
+	NOWAIT_SENT = -1,
+	NOWAIT_CAME = -2,
 };
 
 #define CLIENT_FOR_EVER INT64_MAX
 
+/*
+ * Of the two hot functions: both at the same place, whatever is linked before them.  CPUs tell loads apart by the low bits of their addresses when they
+ * guess which one must wait for an earlier store; where two fell together by chance a pair took 12 ns instead of 7.
+ */
+#define CLIENT_HOT __attribute__((aligned(256)))
+
 /* One session. */
 struct slabc {
 	struct slabc *next; /* library_lock */
-	/* 1 after the socket ended; 1 in a forked child. Set once, read anywhere. */
+	/* 1 while there is no connection; 1 when slabd no longer knows the session; 1 in a forked child.  Read anywhere; the last two are set once. */
 	uint32_t is_dead;
+	uint32_t is_stale;
 	uint32_t is_forked;
 	bool is_readonly;
 	/* References were resolved, and slabd can see it. Set once (READER_SHOWN), read anywhere. */
 	uint32_t is_reader;
-	int fd;
+	int fd; /* the number stays when the connection is another (reconnect.c) */
+	/* What fd was opened as.  Any thread. */
+	uint64_t fd_dev;
+	uint64_t fd_ino;
 	int timeout_ms;
 	uint32_t me;      /* owner slot */
 	uint32_t id;      /* what slabctl shows */
 	bool is_recallable; /* slabd's membarrier reaches this process */
 	uint32_t last_id; /* of requests; guarded by requests */
+	int64_t given_up_ns; /* when a request was, to which slabd has not answered yet; 0: none. Any thread */
+	/* For taking the session up again with the next slabd; token 0: it cannot be.  requests */
+	uint64_t token;
+	char path[CLIENT_PATH_BYTES];
+	char arena_name[64];
+	int64_t retry_ns; /* a SLABC_NOWAIT refill does not try before */
+	/* By slot: a prefilled sheaf that the program knows of. Set before its holder says APP, or under requests. */
+	uint8_t is_with_app[LAYOUT_MAX_SLOTS];
 	pthread_mutex_t requests;
 	pthread_mutex_t opening; /* held over the opening and closing of handles */
 
@@ -118,7 +147,7 @@ struct slabc_cache {
 	uint32_t is_destroyed;              /* set once, when no thread has a sheaf of it: the slow paths look */
 	uint32_t flags;
 	/* As slabd shows them (shm/layout.h); capacity to max_ask follow from them, looked at when a sheaf is put down and at a refill. Any thread. */
-	uint32_t knobs;
+	uint64_t knobs;
 	uint32_t capacity; /* of a sheaf */
 	bool is_single;    /* no sheaves: an object is asked for and given back by itself */
 	bool is_wordless;  /* SLABC_NO_OWNER */
@@ -129,17 +158,22 @@ struct slabc_cache {
 	uint32_t n_written;  /* faults by writing, told so far */
 	bool is_nowait;
 	uint32_t max_full;  /* sheaves with objects that the process barn may ever keep: max_cached */
-	uint32_t max_empty; /* and without */
+	uint32_t max_empty; /* and without: barn_empty */
 	uint32_t max_ask;
-	uint32_t rack; /* sheaves of each kind in a thread's rack */
+	uint32_t rack_full; /* sheaves with objects in a thread's rack */
+	uint32_t rack_empty; /* and without */
 	/* Sheaves to ask for next; sheaves given back since the last doorbell.  Any thread. */
 	uint32_t ask;
 	/* Sheaves with objects that the process barn keeps now: doubled, up to max_full, when a refill follows a flush. Any thread. */
 	uint32_t keep;
 	uint32_t has_flushed; /* since the last refill */
 	int64_t asked_ns;     /* when that was */
+	int64_t net_asked;    /* and the net use of the barn then (cache.c) */
 	uint32_t lend_ask; /* the same for empty ones */
 	uint32_t n_unrung;
+	/* Frees that are owed (owed.c): library_lock; how many, anybody may look at. */
+	struct owed_chunk *owed;
+	uint32_t n_owed;
 	char name[48];
 };
 
@@ -239,8 +273,12 @@ int64_t session_now_ns(void);
 int64_t session_deadline(const struct slabc *c, int64_t *deadlinep);
 /* source: who named the path. */
 int session_connect(struct slabc *c, const char *path, const char *source, int64_t deadline);
+/* Closes the socket, if there is one and the program has not. */
+void session_disconnect(struct slabc *c);
 /* Sends and waits for the reply.  fds, n_fdsp as in channel_recv(), NULL: none. */
 int session_call(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int64_t deadline);
+/* A request was given up, and slabd has not been heard of since: who can do without it does not ask. */
+bool session_is_silent(struct slabc *c);
 int session_call_fds(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int *fds,
 	unsigned *n_fdsp, int64_t deadline);
 /* Sends what wants no reply; what cannot go at once is not sent: false. */
@@ -248,12 +286,33 @@ bool session_post(struct slabc *c, enum proto_op op, const union proto_request *
 /* A refill that is not waited for.  0: look into the process barn, one has come; -EAGAIN: on its way; or what came of the last one. */
 int session_refill_nowait(struct slabc *c, const union proto_request *request);
 
+/* One request and its answer, on the connection that there is. requests held, or nobody else knows the session. */
+int session_exchange(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int *fds,
+	unsigned *n_fdsp, int64_t deadline);
+/* HELLO.  As session_exchange(). */
+int session_hello(struct slabc *c, uint64_t *noncep, int64_t deadline);
+/* requests held: a connection is there (again), by the deadline.  ESTALE: slabd does not know the session. */
+int session_ready(struct slabc *c, int64_t deadline);
+/* The descriptor is the session's.  0, or what fstat() said. */
+int session_note_fd(struct slabc *c);
+/* Is it still?  A program that closed all its descriptors may have given the number to a file of its own. */
+bool session_owns_fd(const struct slabc *c);
+/* Says so: ENOTCONN. */
+int session_lost(struct slabc *c);
+/* A pause before the next try, half of *pause_usp (0 at first, and grows) to one and a half.  false: the deadline has passed. */
+bool session_rest(const struct slabc *c, uint32_t *pause_usp, int64_t deadline);
+int session_timed_out(const struct slabc *c, const char *what);
+/* What the call says for a request that was sent a second time, since the first answer was lost with its connection, and that now failed. requests held. */
+int session_judge_resent(struct slabc *c, enum proto_op op, const union proto_request *request, int r, int64_t deadline);
+
 /* From outside: a request, within the session's timeout. EAGAIN in a handler that interrupted the library. */
 int session_ask(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply);
 
 /* ref.c */
 /* The reference of an object that this session holds, which is not shared by that. */
 int ref_peek(const struct slabc *c, const void *p, slabc_ref *refp);
+/* Whoever holds what the reference is of; 0: nobody, or it is stale. */
+uint32_t ref_owner(const struct slabc *c, slabc_ref ref);
 /* What the reference stands for here. */
 int ref_resolve(const struct slabc *c, slabc_ref ref, void **pp);
 
@@ -303,11 +362,11 @@ void cache_bury(struct slabc *c, uint32_t id);
 int32_t barn_get(struct slabc_cache *k, uint64_t *head, uint32_t holder, struct sheaf **sheafp);
 /* The same, some at once: up to `want`, newest first. Returns how many. *is_freshp: was the last one filled by slabd? */
 uint32_t barn_get_some(
-	struct slabc_cache *k, uint64_t *head, uint32_t holder, uint32_t want, int32_t *slots, struct sheaf **sheaves, bool *is_freshp);
+	struct slabc_cache *k, uint64_t *head, uint32_t holder, uint32_t want, uint16_t *slots, struct sheaf **sheaves, bool *is_freshp);
 /* Hands on a sheaf that `holder` holds and that is no longer used. false: slabd has it. */
 bool barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
 /* The same of n sheaves, which all have objects or all have none. */
-void barn_put_some(struct slabc_cache *k, uint32_t n, const int32_t *slots, struct sheaf *const *sheaves, uint32_t holder);
+void barn_put_some(struct slabc_cache *k, uint32_t n, const uint16_t *slots, struct sheaf *const *sheaves, uint32_t holder);
 /* As barn_put(), to slabd whatever the barn has room for. */
 bool barn_return(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
 /* Puts a taken sheaf into the state in which it may be used. */
@@ -327,8 +386,8 @@ void sheaf_pause(void);
 void handle_free(struct slabc_cache *k);
 /* Gets objects into the process barn. */
 int cache_refill(struct slabc_cache *k, int64_t deadline);
-/* As cache_refill(), without waiting, when the barn runs low and refills have followed each other: so that a steady thread never waits. */
-void cache_ask_ahead(struct slabc_cache *k);
+/* As cache_refill(), without waiting, when the barn, and the thread's rack, run low and refills have followed each other: so that a steady thread never waits. */
+void cache_ask_ahead(struct slabc_cache *k, uint32_t n_in_hand);
 /* Follows the knobs, if they have been tuned. */
 void cache_learn_now(struct slabc_cache *k);
 /* Gets an empty sheaf into the process barn. */
@@ -341,6 +400,8 @@ int cache_own_named(
 	struct slabc *c, const char *name, size_t size, const struct slabc_cache_options *opt, uint32_t flags, struct slabc_cache **kp);
 
 /* bulk.c */
+/* A sheaf that the application had goes back. */
+void app_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s);
 /* Up to n objects from the top of a sheaf, which the caller may enter; 0: see the slow path. */
 uint32_t bulk_pop(struct slabc_cache *k, struct sheaf *s, uint32_t n, void **pv);
 
@@ -410,6 +471,16 @@ int thread_free_one(struct slabc_cache *k, struct thread_block *tb, void *p, int
 /* Frees what a reference stands for, whose word is `word`.  -ESTALE, -EINVAL as slabc_free_ref(). */
 int thread_free_exact(
 	struct slabc_cache *k, struct thread_block *tb, uint32_t place, uint32_t *word, uint32_t generation, int64_t *deadlinep);
+
+/* owed.c: only from inside */
+/* Puts off the free of an object whose word is CLOSING, or that has none. -ENOMEM. */
+int owed_add(struct slabc_cache *k, uint32_t place);
+/* Makes good some of what is owed, if there is room by now. */
+void owed_pay(struct slabc_cache *k, struct thread_block *tb);
+/* All of it, if slabd gives room. */
+void owed_pay_all(struct slabc_cache *k);
+/* library_lock held: of a cache that is destroyed, or a handle that goes. */
+void owed_forget(struct slabc_cache *k);
 
 /* ref.c */
 /* The word of the object that starts at place, and whose page's life it is; false: none starts there. */

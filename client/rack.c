@@ -14,9 +14,13 @@
  */
 #include "client/internal.h"
 
-#include <string.h>
-
 enum { RACK_WORDS = 8 };
+
+static uint32_t
+limit_of(const struct slabc_cache *k, enum rack_kind kind)
+{
+	return atomic_read(kind == RACK_FULL ? &k->rack_full : &k->rack_empty);
+}
 
 /* Takes entry i out; the topmost takes its place. */
 static void
@@ -54,9 +58,7 @@ static bool
 fill(struct slabc_cache *k, const struct thread_block *tb, struct rack *r, enum rack_kind kind)
 {
 	uint64_t *head = kind == RACK_FULL ? &k->shown->full : &k->shown->empty;
-	uint32_t limit = atomic_read(&k->rack), want = barn_count(atomic_read(head)) / 2 + 1, n;
-	int32_t slots[CLIENT_RACK_BATCH];
-	struct sheaf *sheaves[CLIENT_RACK_BATCH];
+	uint32_t limit = limit_of(k, kind), want = barn_count(atomic_read(head)) / 2 + 1, n;
 
 	/* One is for use at once. */
 	if (want > limit / 2 + 1)
@@ -66,13 +68,10 @@ fill(struct slabc_cache *k, const struct thread_block *tb, struct rack *r, enum 
 	/* What slabd is about to take lies there still. */
 	if (want > CLIENT_RACK + 1 - r->n)
 		want = CLIENT_RACK + 1 - r->n;
-	n = want ? barn_get_some(k, head, thread_holder(tb), want, slots, sheaves, &r->is_fresh) : 0;
+	n = want ? barn_get_some(k, head, thread_holder(tb), want, r->slot + r->n, r->sheaf + r->n, &r->is_fresh) : 0;
+	r->n += n;
 	if (kind == RACK_FULL)
 		atomic_write(&k->shown->n_barn_gets, atomic_read(&k->shown->n_barn_gets) + n);
-	while (n-- > 0) {
-		r->sheaf[r->n] = sheaves[n];
-		r->slot[r->n++] = (uint16_t)slots[n];
-	}
 	STEP(RACK_FILLED);
 	return r->n > 0;
 }
@@ -102,30 +101,22 @@ rack_get(struct slabc_cache *k, struct thread_block *tb, enum rack_kind kind, st
 	if (slot == CLIENT_NO_SLOT && fill(k, tb, r, kind)) {
 		slot = take(k, tb, r, sheafp);
 		if (kind == RACK_FULL)
-			cache_ask_ahead(k);
+			cache_ask_ahead(k, r->n);
 	}
 	if (kind == RACK_FULL && r->is_fresh && r->n > 0)
 		prefetch(k, r->sheaf[r->n - 1]);
 	return slot;
 }
 
-/* The older half goes to the barn, or to slabd. */
+/* Half goes to the barn, or to slabd: the newer one, so that the barn, which is a stack too, gives it back first. */
 static void
 give_half(struct slabc_cache *k, const struct thread_block *tb, struct rack *r)
 {
-	uint32_t n = r->n / 2 + 1 < CLIENT_RACK_BATCH ? r->n / 2 + 1 : CLIENT_RACK_BATCH, left = r->n - n;
-	int32_t slots[CLIENT_RACK_BATCH];
-	struct sheaf *sheaves[CLIENT_RACK_BATCH];
+	uint32_t n = r->n / 2 + 1 < CLIENT_RACK_BATCH ? r->n / 2 + 1 : CLIENT_RACK_BATCH;
 
-	for (uint32_t i = 0; i < n; i++) {
-		slots[i] = r->slot[i];
-		sheaves[i] = r->sheaf[i];
-	}
-	memmove(r->slot, r->slot + n, left * sizeof(r->slot[0]));
-	memmove(r->sheaf, r->sheaf + n, left * sizeof(r->sheaf[0]));
-	r->n = left;
+	r->n -= n;
 	STEP(RACK_GIVEN);
-	barn_put_some(k, n, slots, sheaves, thread_holder(tb));
+	barn_put_some(k, n, r->slot + r->n, r->sheaf + r->n, thread_holder(tb));
 }
 
 void
@@ -137,7 +128,7 @@ rack_put(struct slabc_cache *k, struct thread_block *tb, uint32_t slot, struct s
 	uint32_t limit;
 
 	cache_learn(k);
-	limit = atomic_read(&k->rack);
+	limit = limit_of(k, kind);
 	if (r->n > 0 && r->n >= limit)
 		give_half(k, tb, r);
 	if (n < 0 || limit == 0 || k->c->slots[slot].capacity != atomic_read(&k->capacity) ||

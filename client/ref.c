@@ -92,6 +92,18 @@ find_ref(const struct slabc *c, slabc_ref ref, struct place_found *found)
 	return follow(c, ref, found);
 }
 
+uint32_t
+ref_owner(const struct slabc *c, slabc_ref ref)
+{
+	struct place_found found;
+	uint32_t w;
+
+	if (!find_ref(c, ref, &found))
+		return 0;
+	w = atomic_read(found.word);
+	return word_generation(w) == found.generation ? word_owner(w) : 0;
+}
+
 static int
 wordless(const struct slabc *c, uint32_t cache, const char *what)
 {
@@ -314,6 +326,7 @@ free_ref(struct slabc *c, slabc_ref ref)
 	if (thread_is_amid(k))
 		return error_set(EAGAIN, "slabc_free_ref() in a signal handler that interrupted its cache");
 	thread_drain(tb);
+	owed_pay(k, tb);
 	return thread_free_exact(k, tb, found.place, found.word, found.generation, &deadline);
 }
 

@@ -6,8 +6,10 @@
  * which is skipped when the next one looks for its own; what a skipped refill brought lies in the process barn already, and a late
  * prefilled sheaf is given back.  The two kinds whose late reply matters carry it in their id: bits 31 and 30, and the cache.
  *
- * The socket never blocks; waiting is poll() up to the deadline.  Its end marks the session dead for good: what needs slabd then says
- * ENOTCONN, what does not goes on.
+ * The socket never blocks; waiting is poll() up to the deadline.  When it ends, the next request connects anew, if the next slabd may know the session
+ * (reconnect.c), and is sent again; else the session is dead for good: what needs slabd then says ENOTCONN, what does not goes on.
+ * A program that closes all its descriptors closes ours too, and its next socket may have our number: before each request, and after each wait, the
+ * descriptor is looked at, and what is not ours is neither written, read nor closed: the connection has ended.
  */
 #include "client/internal.h"
 
@@ -17,6 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,17 +28,17 @@
 #include "proto/channel.h"
 #include "proto/codec.h"
 
-enum {
-	NOWAIT_IDLE = 0,
-	NOWAIT_SENT = -1,
-	NOWAIT_CAME = -2,
-};
-
 #define ID_NOWAIT 0x80000000u
 #define ID_PREFILL 0x40000000u
 #define ID_CACHE_SHIFT 21
 #define ID_CACHE_MASK (LAYOUT_MAX_CACHES - 1u)
 #define ID_COUNT_MASK ((1u << ID_CACHE_SHIFT) - 1)
+
+/* A SLABC_NOWAIT refill tries for so long to connect, and then not for so long. */
+#define TRY_NS INT64_C(5000000)
+#define TRY_AGAIN_NS INT64_C(20000000)
+/* Who has given up a request asks no more for so long, should the late reply not come. */
+#define SILENCE_NS INT64_C(10000000000)
 
 #define PACKET_BYTES 2048 /* no reply that a library asks for is larger */
 
@@ -56,17 +59,28 @@ session_deadline(const struct slabc *c, int64_t *deadlinep)
 	return *deadlinep;
 }
 
-static int
-timed_out(const struct slabc *c, const char *what)
+int
+session_timed_out(const struct slabc *c, const char *what)
 {
 	return error_set(ETIMEDOUT, "%s took longer than timeout_ms %d: slabd is busy or stopped; raise struct slabc_options' timeout_ms",
 		what, c->timeout_ms);
 }
 
-static int
-connection_lost(struct slabc *c)
+bool
+session_owns_fd(const struct slabc *c)
+{
+	struct stat st;
+
+	return fstat(c->fd, &st) == 0 && st.st_dev == atomic_read(&c->fd_dev) && st.st_ino == atomic_read(&c->fd_ino);
+}
+
+int
+session_lost(struct slabc *c)
 {
 	atomic_write(&c->is_dead, 1);
+	if (!session_owns_fd(c))
+		return error_set(ENOTCONN,
+			"the program has closed descriptor %d, the session's connection to slabd; close this session and open a new one", c->fd);
 	return error_set(
 		ENOTCONN, "the connection to slabd has ended: it was stopped or has restarted; close this session and open a new one");
 }
@@ -89,9 +103,9 @@ wait_for(struct slabc *c, short events, int64_t deadline, const char *what)
 		}
 		r = poll(&p, 1, (int)left_ms);
 		if (r > 0)
-			return 0;
+			return session_owns_fd(c) ? 0 : session_lost(c);
 		if (r == 0 && left_ms == 0)
-			return timed_out(c, what);
+			return session_timed_out(c, what);
 		if (r < 0 && errno != EINTR)
 			return error_set(errno, "poll: %s", strerror(errno));
 	}
@@ -103,14 +117,20 @@ session_connect(struct slabc *c, const char *path, const char *source, int64_t d
 	static const struct timespec pause = {.tv_nsec = 1000000};
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	char why[REACH_SENTENCE_BYTES];
+	int r;
 
 	if (strlen(path) >= sizeof(address.sun_path))
 		return error_set(EINVAL, "socket path (%s) of %zu bytes: at most %zu fit an address", source, strlen(path),
 			sizeof(address.sun_path) - 1);
 	strcpy(address.sun_path, path);
+	atomic_write(&c->is_dead, 0);
+	session_disconnect(c);
 	c->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (c->fd < 0)
 		return error_set(errno, "socket: %s", strerror(errno));
+	r = session_note_fd(c);
+	if (r < 0)
+		return error_set(-r, "fstat: %s", strerror(-r));
 	while (connect(c->fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
 		int error = errno;
 
@@ -121,10 +141,26 @@ session_connect(struct slabc *c, const char *path, const char *source, int64_t d
 			return error_set(error, "%s", why);
 		}
 		if (session_now_ns() >= deadline)
-			return timed_out(c, "connecting");
+			return session_timed_out(c, "connecting");
 		nanosleep(&pause, NULL);
 	}
 	return 0;
+}
+
+void
+session_disconnect(struct slabc *c)
+{
+	if (c->fd >= 0 && session_owns_fd(c))
+		close(c->fd);
+	c->fd = -1;
+}
+
+/* A descriptor that the program has closed is a connection that has ended. requests held. */
+static void
+look_at_socket(struct slabc *c)
+{
+	if (!session_owns_fd(c))
+		atomic_write(&c->is_dead, 1);
 }
 
 static int
@@ -138,7 +174,7 @@ lock_requests(struct slabc *c, int64_t deadline)
 	if (deadline == CLIENT_FOR_EVER)
 		pthread_mutex_lock(&c->requests);
 	else if (pthread_mutex_clocklock(&c->requests, CLOCK_MONOTONIC, &until) != 0)
-		return timed_out(c, "waiting for another thread's request");
+		return session_timed_out(c, "waiting for another thread's request");
 	return 0;
 }
 
@@ -163,7 +199,7 @@ send_request(struct slabc *c, enum proto_op op, uint32_t id, const union proto_r
 		if (r == 0)
 			return 0;
 		if (r != -EAGAIN)
-			return connection_lost(c);
+			return session_lost(c);
 		if (!is_waiting)
 			return -EAGAIN;
 		r = wait_for(c, POLLOUT, deadline, proto_op_name(op));
@@ -222,7 +258,8 @@ receive_reply(struct slabc *c, enum proto_op op, uint32_t id, union proto_reply 
 		if (n == -EMSGSIZE) /* no reply of ours */
 			continue;
 		if (n <= 0)
-			return connection_lost(c);
+			return session_lost(c);
+		atomic_write(&c->given_up_ns, 0);
 		r = proto_unpack_reply(packet, (size_t)n, op, &id_here, &status, reply, sentence, sizeof(sentence));
 		if (id_here == id && id != 0)
 			break;
@@ -242,27 +279,79 @@ receive_reply(struct slabc *c, enum proto_op op, uint32_t id, union proto_reply 
 }
 
 int
+session_exchange(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int *fds, unsigned *n_fdsp,
+	int64_t deadline)
+{
+	bool is_prefill = op == PROTO_OP_REFILL && request->refill.capacity > 0;
+	uint32_t id = next_id(c);
+	int r;
+
+	if (is_prefill)
+		id |= ID_PREFILL | request->refill.cache << ID_CACHE_SHIFT;
+	r = send_request(c, op, id, request, true, deadline);
+	if (r < 0)
+		return r;
+	STEP(REFILL_SENT);
+	r = receive_reply(c, op, id, reply, fds, n_fdsp, deadline);
+	if (r == 0 && is_prefill)
+		atomic_write(&c->is_with_app[reply->refill.slot], 1);
+	return r;
+}
+
+int
+session_hello(struct slabc *c, uint64_t *noncep, int64_t deadline)
+{
+	union proto_request request = {.hello = {.version = PROTO_VERSION, .layout_hash = layout_hash}};
+	union proto_reply reply;
+	int r;
+
+	snprintf(request.hello.library, sizeof(request.hello.library), "libslabclient %s", SLABC_VERSION);
+	r = session_exchange(c, PROTO_OP_HELLO, &request, &reply, NULL, NULL, deadline);
+	if (r < 0)
+		return r;
+	if (reply.hello.version != PROTO_VERSION || reply.hello.layout_hash != layout_hash)
+		return error_set(EPROTO,
+			"%s speaks protocol %u with layout %016llx, libslabclient " SLABC_VERSION " protocol %d with layout %016llx",
+			reply.hello.server, reply.hello.version, (unsigned long long)reply.hello.layout_hash, PROTO_VERSION,
+			(unsigned long long)layout_hash);
+	*noncep = reply.hello.nonce;
+	return 0;
+}
+
+int
 session_call_fds(struct slabc *c, enum proto_op op, const union proto_request *request, union proto_reply *reply, int *fds,
 	unsigned *n_fdsp, int64_t deadline)
 {
-	uint32_t id;
-	int r;
+	unsigned room = n_fdsp ? *n_fdsp : 0, n_sent = 0;
+	int r = lock_requests(c, deadline);
 
-	if (atomic_read(&c->is_dead))
-		return connection_lost(c);
-	r = lock_requests(c, deadline);
 	if (r < 0)
 		return r;
-	id = next_id(c);
-	if (op == PROTO_OP_REFILL && request->refill.capacity > 0)
-		id |= ID_PREFILL | request->refill.cache << ID_CACHE_SHIFT;
-	r = send_request(c, op, id, request, true, deadline);
-	if (r == 0) {
-		STEP(REFILL_SENT);
-		r = receive_reply(c, op, id, reply, fds, n_fdsp, deadline);
-	}
+	do {
+		look_at_socket(c);
+		r = session_ready(c, deadline);
+		if (r < 0)
+			break;
+		if (n_fdsp)
+			*n_fdsp = room;
+		r = session_exchange(c, op, request, reply, fds, n_fdsp, deadline);
+		n_sent++;
+	} while (r < 0 && atomic_read(&c->is_dead) && c->token);
+	if (r < 0 && n_sent > 1)
+		r = session_judge_resent(c, op, request, r, deadline);
+	if (r == -ETIMEDOUT)
+		atomic_write(&c->given_up_ns, session_now_ns());
 	pthread_mutex_unlock(&c->requests);
 	return r;
+}
+
+bool
+session_is_silent(struct slabc *c)
+{
+	int64_t since = atomic_read(&c->given_up_ns);
+	struct pollfd p = {.fd = c->fd, .events = POLLIN};
+
+	return since != 0 && session_now_ns() - since < SILENCE_NS && poll(&p, 1, 0) == 0;
 }
 
 int
@@ -288,7 +377,23 @@ session_ask(struct slabc *c, enum proto_op op, const union proto_request *reques
 bool
 session_post(struct slabc *c, enum proto_op op, const union proto_request *request)
 {
-	return !atomic_read(&c->is_dead) && send_request(c, op, 0, request, false, 0) == 0;
+	return !atomic_read(&c->is_dead) && session_owns_fd(c) && send_request(c, op, 0, request, false, 0) == 0;
+}
+
+/* A look whether slabd is back, which takes no longer than it must.  -EAGAIN: not yet. */
+static int
+try_ready(struct slabc *c)
+{
+	int64_t now = session_now_ns();
+	int r = -ETIMEDOUT;
+
+	if (!c->token || now >= c->retry_ns)
+		r = session_ready(c, now + TRY_NS);
+	if (r != -ETIMEDOUT)
+		return r;
+	if (now >= c->retry_ns)
+		c->retry_ns = session_now_ns() + TRY_AGAIN_NS;
+	return error_set(EAGAIN, "nothing is cached, and slabd is being restarted");
 }
 
 int
@@ -296,12 +401,17 @@ session_refill_nowait(struct slabc *c, const union proto_request *request)
 {
 	int *statep = &c->nowait[request->refill.cache];
 	union proto_reply reply;
-	int r;
+	int r = 0;
 
-	if (atomic_read(&c->is_dead))
-		return connection_lost(c);
 	if (pthread_mutex_trylock(&c->requests) != 0)
 		return error_set(EAGAIN, "nothing is cached, and another thread's request to slabd is under way");
+	look_at_socket(c);
+	if (atomic_read(&c->is_dead))
+		r = try_ready(c);
+	if (r < 0) {
+		pthread_mutex_unlock(&c->requests);
+		return r;
+	}
 	r = receive_reply(c, PROTO_OP_REFILL, 0, &reply, NULL, NULL, 0);
 	if (r == -EAGAIN && *statep == NOWAIT_CAME) {
 		*statep = NOWAIT_IDLE;
@@ -320,6 +430,8 @@ session_refill_nowait(struct slabc *c, const union proto_request *request)
 		if (r == 0 || r == -EAGAIN)
 			r = error_set(EAGAIN, "nothing is cached; a refill is on its way");
 	}
+	if (r < 0 && atomic_read(&c->is_dead) && c->token && !c->is_stale)
+		r = error_set(EAGAIN, "nothing is cached, and slabd is being restarted");
 	pthread_mutex_unlock(&c->requests);
 	return r;
 }

@@ -116,7 +116,7 @@ run_take(struct slabc *c, uint32_t n_pages, void **pp)
 	if (!*pp && thread_drop_top(k, s))
 		r = error_set(
 			EIO, "cache '%s': a fresh run was owned already; some client of the arena writes words it should not", k->name);
-	barn_put(k, slot, s, LAYOUT_HOLDER_APP);
+	app_put(k, slot, s);
 	return r;
 }
 

@@ -20,12 +20,12 @@
 
 #include "shm/segment.h"
 
-enum { SENTENCE_BYTES = 704, DEFAULT_TIMEOUT_MS = 1000, BYE_MS = 100 };
+enum { DEFAULT_TIMEOUT_MS = 1000, BYE_MS = 100 };
 
 pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
 struct slabc *library_sessions;
 
-static __thread char last_error[SENTENCE_BYTES] __attribute__((tls_model("initial-exec")));
+static __thread char last_error[CLIENT_SENTENCE_BYTES] __attribute__((tls_model("initial-exec")));
 static bool is_fork_locked; /* library_lock is held over a fork */
 
 int
@@ -68,6 +68,8 @@ session_usable(const struct slabc *c)
 {
 	if (atomic_read(&c->is_forked))
 		return error_set(ENOTCONN, "this session is the parent process's: open one of your own after fork()");
+	if (atomic_read(&c->is_stale))
+		return error_set(ESTALE, "slabd has this session no more: it was restarted, and began empty; close the session and open a new one");
 	return 0;
 }
 
@@ -179,26 +181,6 @@ check_options(struct slabc_options *o, const struct slabc_options *opt, const ch
 }
 
 static int
-hello(struct slabc *c, uint64_t *noncep, int64_t deadline)
-{
-	union proto_request request = {.hello = {.version = PROTO_VERSION, .layout_hash = layout_hash}};
-	union proto_reply reply;
-	int r;
-
-	snprintf(request.hello.library, sizeof(request.hello.library), "libslabclient %s", SLABC_VERSION);
-	r = session_call(c, PROTO_OP_HELLO, &request, &reply, deadline);
-	if (r < 0)
-		return r;
-	if (reply.hello.version != PROTO_VERSION || reply.hello.layout_hash != layout_hash)
-		return error_set(EPROTO,
-			"%s speaks protocol %u with layout %016llx, libslabclient " SLABC_VERSION " protocol %d with layout %016llx",
-			reply.hello.server, reply.hello.version, (unsigned long long)reply.hello.layout_hash, PROTO_VERSION,
-			(unsigned long long)layout_hash);
-	*noncep = reply.hello.nonce;
-	return 0;
-}
-
-static int
 attach(struct slabc *c, const struct slabc_options *o, uint64_t nonce, int64_t deadline)
 {
 	union proto_request request = {.attach = {.flags = o->flags | (c->is_recallable ? PROTO_ATTACH_RECALLABLE : 0), .nonce = nonce}};
@@ -216,6 +198,9 @@ attach(struct slabc *c, const struct slabc_options *o, uint64_t nonce, int64_t d
 		return r;
 	c->me = reply.attach.client;
 	c->id = reply.attach.client_id;
+	c->token = reply.attach.token;
+	snprintf(c->path, sizeof(c->path), "%s", o->socket);
+	snprintf(c->arena_name, sizeof(c->arena_name), "%s", o->arena);
 	return mapping_attach(c, &reply.attach, fds, n_fds);
 }
 
@@ -223,11 +208,24 @@ static void
 session_free(struct slabc *c)
 {
 	mapping_drop(c);
-	if (c->fd >= 0)
-		close(c->fd);
+	session_disconnect(c);
 	pthread_mutex_destroy(&c->requests);
 	pthread_mutex_destroy(&c->opening);
 	free(c);
+}
+
+/* -ENOTCONN: slabd has ended in the midst of it, and another may be there in a moment. */
+static int
+try_open(struct slabc *c, const struct slabc_options *o, const char *source, int64_t deadline)
+{
+	uint64_t nonce = 0;
+	int r = session_connect(c, o->socket, source, deadline);
+
+	if (r == 0)
+		r = session_hello(c, &nonce, deadline);
+	if (r == 0)
+		return attach(c, o, nonce, deadline);
+	return r;
 }
 
 static int
@@ -236,7 +234,7 @@ session_open(struct slabc **cp, const struct slabc_options *opt)
 	struct slabc_options o = {0};
 	struct slabc *c;
 	int64_t deadline = 0;
-	uint64_t nonce = 0;
+	uint32_t pause_us = 0;
 	const char *source = "";
 	int r = check_options(&o, opt, &source);
 
@@ -256,11 +254,9 @@ session_open(struct slabc **cp, const struct slabc_options *opt)
 	c->is_recallable = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 
 	session_deadline(c, &deadline);
-	r = session_connect(c, o.socket, source, deadline);
-	if (r == 0)
-		r = hello(c, &nonce, deadline);
-	if (r == 0)
-		r = attach(c, &o, nonce, deadline);
+	do
+		r = try_open(c, &o, source, deadline);
+	while (r == -ENOTCONN && session_rest(c, &pause_us, deadline));
 	if (r < 0) {
 		session_free(c);
 		return r;
@@ -332,7 +328,7 @@ slabc_close(struct slabc *c)
 	pthread_mutex_unlock(&library_lock);
 	/* Before slabd hears of it: whoever still maps its session segment has not ended its session. */
 	mapping_drop_session(c);
-	if (!c->is_forked) {
+	if (!c->is_forked && !c->is_stale) {
 		bye_deadline = session_now_ns() + BYE_MS * INT64_C(1000000);
 		session_call(c, PROTO_OP_BYE, &request, &reply, bye_deadline);
 	}

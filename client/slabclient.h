@@ -9,6 +9,7 @@
  * errno; slabc_last_error() then has a sentence about it.  A signal handler may call slabc_alloc, slabc_zalloc and slabc_free: a call that finds its thread
  * inside the library takes no lock; then an allocation may fail with EAGAIN.
  * In a forked child every call on an inherited handle fails with ENOTCONN; open a session of its own there.
+ * When slabd dies, calls wait for the next one, up to timeout_ms; ENOTCONN if none can go on with the session, ESTALE from each call if it began empty.
  * All calls exist since 0.1.
  */
 #ifndef SLABCLIENT_H
@@ -98,12 +99,13 @@ struct slabc_cache_options {
 	uint32_t min_order;      /* pages of a slab: at least 2^min_order */
 	uint32_t max_order;      /* at most 2^max_order, up to 4; SLABC_KNOB_NONE: order 0 */
 	uint32_t min_objects;    /* wanted in a slab */
-	uint64_t max_cached;     /* bytes a client may keep idle in its process barn */
+	uint64_t max_cached;     /* bytes a client may keep idle in its process barn; a thread has two sheaves, and 128 KiB or a quarter of this in more */
 	uint32_t cpu_partial;    /* objects, up to 65,536, that slabd sets aside for each client from partial slabs; SLABC_KNOB_NONE */
 	uint32_t policy;         /* SLABC_POLICY_SLUB, the default of all profiles, or SLABC_POLICY_SLOB */
 	uint32_t debug;          /* with SLABC_DEBUG: SLABC_DEBUG_, which checks */
+	uint32_t barn_empty;     /* sheaves without objects kept in a client's process barn, up to 16,384; SLABC_KNOB_NONE */
 };
-#define SLABC_CACHE_OPTIONS_INIT {sizeof(struct slabc_cache_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define SLABC_CACHE_OPTIONS_INIT {sizeof(struct slabc_cache_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /*
  * Opens a session.  opt may be NULL.  *cp is the caller's until slabc_close().
@@ -139,6 +141,9 @@ SLABC_API void *slabc_zalloc(struct slabc_cache *k);
  * _destroy() and slabc_close(), or when this process dies.  Until then its references still resolve, in this thread too, and who adopts it by one keeps it: the
  * free is then a double free, counted and reported late.  slabc_free_ref() takes effect at once,
  * and so does each free in a SLABC_DEBUG cache.
+ * A free needs no slabd: where no sheaf has room and slabd, stopped or busy, gives none, it is put off and made good at a later call on the cache by any
+ * thread, at the closing, or by slabd at the process's death (in a SLABC_NO_OWNER cache then lost): it counts as held until then.
+ * ENOTCONN, EAGAIN (a nested call from a signal handler), ENOMEM (nowhere to put it off): the object stays allocated.
  * EINVAL in errno, the object left alone, counted and reported: freed twice, no object of k, inside an object, another client's unshared object; in a
  * SLABC_DEBUG cache also once for an object around which somebody wrote.
  */
@@ -146,7 +151,7 @@ SLABC_API void slabc_free(struct slabc_cache *k, void *p);
 
 /* n objects into pv, or none.  Returns 0 or a negative errno as slabc_alloc() would set. n 0 does nothing. */
 SLABC_API int slabc_alloc_bulk(struct slabc_cache *k, size_t n, void **pv);
-/* As n times slabc_free(); NULLs are ignored; errno is EINVAL if any was refused, else kept. */
+/* As n times slabc_free(); NULLs are ignored; errno as slabc_free() if any failed, else kept. */
 SLABC_API void slabc_free_bulk(struct slabc_cache *k, size_t n, void **pv);
 
 /* Takes n objects aside (1 to SLABC_MAX_PREFILL): the next n slabc_alloc_from() cannot fail. errno as slabc_alloc(), or EINVAL. */

@@ -22,7 +22,7 @@ alloc_noded(struct slabc_cache *k, struct sheaf *s)
 	return p ? p : thread_alloc_slow(k);
 }
 
-void *
+CLIENT_HOT void *
 slabc_alloc(struct slabc_cache *k)
 {
 	void *p = sheaf_alloc(&k->v, tls.main[k->v.index]);
@@ -247,8 +247,11 @@ nested_alloc(struct slabc_cache *k)
 	void *p = NULL;
 
 	count_one(&k->shown->n_nested);
-	/* Not as the thread's: nobody could wait here for slabd to take it, or to let it be. */
-	slot = barn_get(k, &k->shown->full, LAYOUT_HOLDER_APP, &s);
+	/*
+	 * Not as the thread's: nobody could wait here for slabd to take it, or to let it be.  Nothing in the midst of the thread's first call: the
+	 * handler could not give it back, there being nowhere to put the free off.
+	 */
+	slot = tls.block ? barn_get(k, &k->shown->full, LAYOUT_HOLDER_BORROWED, &s) : CLIENT_NO_SLOT;
 	if (slot != CLIENT_NO_SLOT) {
 		p = sheaf_take(k, s);
 		thread_lend_back(k, (uint32_t)slot, s);
@@ -283,6 +286,7 @@ thread_alloc_slow(struct slabc_cache *k)
 	r = thread_get(k, &tb);
 	if (r == 0) {
 		thread_drain(tb);
+		owed_pay(k, tb);
 		r = thread_alloc_one(k, tb, &deadline, &p);
 	}
 	thread_leave();
@@ -305,7 +309,8 @@ find_empty(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep, i
 	*slotp = rack_get(k, tb, RACK_EMPTY, sheafp);
 	if (*slotp != CLIENT_NO_SLOT)
 		return 0;
-	r = check_deadline(k, deadlinep);
+	/* Frees can do without slabd. */
+	r = session_is_silent(k->c) ? error_set(ETIMEDOUT, "slabd has not answered since a request was given up") : check_deadline(k, deadlinep);
 	if (r == 0)
 		r = cache_lend(k, session_deadline(k->c, deadlinep));
 	if (r == 0)
@@ -421,6 +426,9 @@ thread_settle(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep
 		return 0;
 	/* The object lies where slabd finds it, whether this message arrives or not. */
 	atomic_write(&k->n_unrung, 0);
-	session_call(k->c, PROTO_OP_FLUSH, &request, &reply, session_deadline(k->c, deadlinep));
+	if (session_is_silent(k->c))
+		session_post(k->c, PROTO_OP_FLUSH, &request);
+	else
+		session_call(k->c, PROTO_OP_FLUSH, &request, &reply, session_deadline(k->c, deadlinep));
 	return 0;
 }

@@ -8,6 +8,8 @@
  * Transparent huge pages are 4 KiB pages of which the kernel makes one after that (segment_collapse()); a unit of which it cannot stays as it is.
  * That takes milliseconds, and on a busy machine a hundred: at the start for the reserve, which nobody waits for but who starts slabd; later between
  * requests, never in one (arena_collapse(), by slabd.c's timer).
+ *
+ * What becomes of a unit is in the ledger before and after it happens (ledger.h), so that whoever adopts the arena does the rest.
  */
 #include "server/arena.h"
 
@@ -24,8 +26,10 @@
 #include "server/clock.h"
 #include "server/log.h"
 #include "server/recall.h"
+#include "server/repair.h"
 #include "shm/atomic.h"
 #include "shm/segment.h"
+#include "shm/step.h"
 
 enum { GIANT_UNIT_ORDER = 18, HUGE_UNIT_ORDER = 9, SMALL_UNIT_ORDER = 4 };
 
@@ -68,8 +72,8 @@ next_rung(struct arena *arena, unsigned i)
 	return i + 1 < arena->n_segments && arena->segments[i + 1].node == arena->segments[i].node ? &arena->segments[i + 1] : NULL;
 }
 
-static struct segment_extent
-extent_of(const struct arena_segment *s, uint32_t first, uint32_t n)
+struct segment_extent
+arena_extent(const struct arena_segment *s, uint32_t first, uint32_t n)
 {
 	return (struct segment_extent){
 		.fd = s->fd,
@@ -79,8 +83,8 @@ extent_of(const struct arena_segment *s, uint32_t first, uint32_t n)
 	};
 }
 
-static const char *
-name_of(const struct arena_segment *s)
+const char *
+arena_kind_name(const struct arena_segment *s)
 {
 	return s->kind == LAYOUT_PAGES_1G     ? "1 GiB pages"
 	       : s->kind == LAYOUT_PAGES_HUGE ? "2 MiB pages"
@@ -126,7 +130,7 @@ note_shortage(struct arena_segment *s, int r)
 	if (s->said_commit == r)
 		return;
 	s->said_commit = r;
-	note(arena, "wanted %s on node %u, got %s: %s; %s", name_of(s), arena->topology.os_node[s->node], next ? name_of(next) : "none",
+	note(arena, "wanted %s on node %u, got %s: %s; %s", arena_kind_name(s), arena->topology.os_node[s->node], next ? arena_kind_name(next) : "none",
 		strerror(-r), remedy_of(s->kind));
 }
 
@@ -139,6 +143,7 @@ collapse_unit(struct arena_segment *s, const struct segment_extent *extent)
 
 	if (r == 0) {
 		bitset_set(&s->collapsed, unit);
+		atomic_write(&s->units[unit], LEDGER_UNIT_COLLAPSED);
 		atomic_add(&s->arena->thp_bytes, extent->bytes);
 		return;
 	}
@@ -163,7 +168,7 @@ commit_unit(void *ctx, uint32_t first, uint32_t n)
 	struct arena_segment *s = ctx;
 	struct arena *arena = s->arena;
 	uint64_t bytes = (uint64_t)n * LAYOUT_PAGE_BYTES, committed = atomic_read(&arena->committed_bytes);
-	struct segment_extent extent = extent_of(s, first, n);
+	struct segment_extent extent = arena_extent(s, first, n);
 	uint32_t n_misplaced = 0;
 	int r;
 
@@ -175,7 +180,11 @@ commit_unit(void *ctx, uint32_t first, uint32_t n)
 		if (committed + bytes > arena->options.limit_bytes)
 			return -ENOSPC;
 	} while (!atomic_cas(&arena->committed_bytes, &committed, committed + bytes));
+	atomic_write_release(&s->units[first >> s->unit_order], LEDGER_UNIT_COMMITTING);
+	STEP(UNIT_COMMITTING);
 	r = segment_commit(&extent, arena->options.source ? -1 : topology_bind_node(&arena->topology, s->node), &n_misplaced);
+	STEP(UNIT_CHANGED);
+	atomic_write_release(&s->units[first >> s->unit_order], r < 0 ? LEDGER_UNIT_ABSENT : LEDGER_UNIT_COMMITTED);
 	if (r < 0) {
 		atomic_add(&arena->committed_bytes, -bytes);
 		note_shortage(s, r);
@@ -198,9 +207,14 @@ static void
 give_back_unit(void *ctx, uint32_t first, uint32_t n)
 {
 	struct arena_segment *s = ctx;
-	struct segment_extent extent = extent_of(s, first, n);
-	int r = segment_give_back(&extent);
+	struct segment_extent extent = arena_extent(s, first, n);
+	int r;
 
+	atomic_write_release(&s->units[first >> s->unit_order], LEDGER_UNIT_GIVING);
+	STEP(UNIT_GIVING);
+	r = segment_give_back(&extent);
+	STEP(UNIT_CHANGED);
+	atomic_write_release(&s->units[first >> s->unit_order], LEDGER_UNIT_ABSENT);
 	s->ask_again_ns = 0;
 	if (s->is_thp) {
 		bitset_clear(&s->waiting, first >> s->unit_order);
@@ -259,38 +273,28 @@ deinit_thp(struct arena_segment *s)
 	bitset_deinit(&s->retried);
 }
 
-/* n_pages is a multiple of the rung's unit. */
-static int
-add_segment(struct arena *arena, unsigned node, const struct rung *rung, uint32_t n_pages)
+int
+arena_add_segment(struct arena *arena, const struct ledger_segment *as, int fd)
 {
 	struct arena_segment *s = &arena->segments[arena->n_segments];
-	uint32_t align = 1u << rung->unit_order, first = (arena->n_pages + align - 1) & ~(align - 1);
-	char name[64];
 	int r;
 
-	snprintf(name, sizeof name, "slabd:data:%u:%s", node,
-		rung->kind == LAYOUT_PAGES_1G     ? "1g"
-		: rung->kind == LAYOUT_PAGES_HUGE ? "2m"
-						  : "4k");
-	r = segment_create(name, (uint64_t)n_pages * LAYOUT_PAGE_BYTES, rung->kind, SEGMENT_SEAL_SEAL);
-	if (r < 0)
-		return r;
 	*s = (struct arena_segment){.arena = arena,
-		.fd = r,
-		.kind = rung->kind,
-		.node = node,
-		.unit_order = rung->unit_order,
-		.is_thp = rung->ladder == LADDER_THP,
-		.first_page = first,
-		.n_pages = n_pages};
+		.fd = fd,
+		.kind = as->kind,
+		.node = as->node,
+		.unit_order = as->unit_order,
+		.is_thp = as->is_thp,
+		.first_page = as->first_page,
+		.n_pages = as->n_pages};
 	s->fd_readonly = segment_reopen_readonly(s->fd);
-	r = s->fd_readonly < 0 ? s->fd_readonly : bitset_init(&s->collapsed, n_pages >> rung->unit_order);
+	r = s->fd_readonly < 0 ? s->fd_readonly : bitset_init(&s->collapsed, s->n_pages >> s->unit_order);
 	if (r == 0)
-		r = bitset_init(&s->waiting, n_pages >> rung->unit_order);
+		r = bitset_init(&s->waiting, s->n_pages >> s->unit_order);
 	if (r == 0)
-		r = bitset_init(&s->retried, n_pages >> rung->unit_order);
+		r = bitset_init(&s->retried, s->n_pages >> s->unit_order);
 	if (r == 0)
-		r = pages_init(&s->pages, n_pages, rung->unit_order, 0, rung->kind == LAYOUT_PAGES_4K ? &page_ops : &hugetlb_ops, s);
+		r = pages_init(&s->pages, s->n_pages, s->unit_order, 0, s->kind == LAYOUT_PAGES_4K ? &page_ops : &hugetlb_ops, s);
 	if (r < 0) {
 		deinit_thp(s);
 		close(s->fd);
@@ -299,8 +303,53 @@ add_segment(struct arena *arena, unsigned node, const struct rung *rung, uint32_
 		return r;
 	}
 	arena->n_segments++;
-	arena->n_pages = first + n_pages;
+	arena->n_pages = s->first_page + s->n_pages;
 	return 0;
+}
+
+/* n_pages is a multiple of the rung's unit. */
+static int
+add_segment(struct arena *arena, unsigned node, const struct rung *rung, uint32_t n_pages)
+{
+	uint32_t align = 1u << rung->unit_order;
+	struct ledger_segment as = {
+		.first_page = (arena->n_pages + align - 1) & ~(align - 1),
+		.n_pages = n_pages,
+		.node = (uint16_t)node,
+		.kind = (uint8_t)rung->kind,
+		.is_thp = rung->ladder == LADDER_THP,
+		.unit_order = rung->unit_order,
+	};
+	char name[64];
+	int r;
+
+	snprintf(name, sizeof name, "slabd:data:%u:%s", node,
+		rung->kind == LAYOUT_PAGES_1G     ? "1g"
+		: rung->kind == LAYOUT_PAGES_HUGE ? "2m"
+						  : "4k");
+	r = segment_create(name, (uint64_t)n_pages * LAYOUT_PAGE_BYTES, rung->kind, SEGMENT_SEAL_SEAL);
+	return r < 0 ? r : arena_add_segment(arena, &as, r);
+}
+
+uint32_t
+arena_count_units(const struct arena *arena)
+{
+	uint32_t n = 0;
+
+	for (unsigned i = 0; i < arena->n_segments; i++)
+		n += arena->segments[i].n_pages >> arena->segments[i].unit_order;
+	return n;
+}
+
+void
+arena_point_units(struct arena *arena)
+{
+	uint8_t *units = arena->units;
+
+	for (unsigned i = 0; i < arena->n_segments; i++) {
+		arena->segments[i].units = units;
+		units += arena->segments[i].n_pages >> arena->segments[i].unit_order;
+	}
 }
 
 /* Is this line of rungs[] a segment of such an arena? How many pages? */
@@ -406,9 +455,8 @@ add_segments(struct arena *arena, char *why, size_t why_size)
 	return r;
 }
 
-/* Each node carries its part of the reserve, on the best kind of page there is; the next rung carries what a rung could not. */
-static int
-commit_reserve(struct arena *arena, char *why, size_t why_size)
+int
+arena_commit_reserve(struct arena *arena, char *why, size_t why_size)
 {
 	uint64_t missing = 0;
 	int r = 0;
@@ -440,13 +488,54 @@ commit_reserve(struct arena *arena, char *why, size_t why_size)
 	return r;
 }
 
+/* What an adopter will go by. */
+static void
+write_head(struct arena *arena)
+{
+	struct ledger_head *head = arena->ledger;
+
+	*head = (struct ledger_head){
+		.magic = LEDGER_MAGIC,
+		.layout_hash = layout_hash,
+		.ledger_hash = ledger_hash,
+		.ledger_bytes = arena->ledger_bytes,
+		.arena_bytes = arena->bytes,
+		.words_bytes = arena->words_bytes,
+		.writer = (uint32_t)getpid(),
+		.limit_bytes = arena->options.limit_bytes,
+		.reserve_bytes = arena->options.reserve_bytes,
+		.page_kind = arena->options.page_kind,
+		.profile = arena->options.profile,
+		.n_pages = arena->n_pages,
+		.n_nodes = arena->topology.n_nodes,
+		.n_segments = arena->n_segments,
+		.n_units = arena_count_units(arena),
+		.max_slabs = arena->max_slabs,
+	};
+	memcpy(head->name, arena->name, sizeof head->name);
+	if (getrandom(&head->first_generation, sizeof head->first_generation, 0) < 0)
+		head->first_generation = (uint32_t)getpid();
+	for (unsigned i = 0; i < arena->n_segments; i++) {
+		const struct arena_segment *s = &arena->segments[i];
+
+		head->segments[i] = (struct ledger_segment){
+			.first_page = s->first_page,
+			.n_pages = s->n_pages,
+			.node = (uint16_t)s->node,
+			.kind = (uint8_t)s->kind,
+			.is_thp = s->is_thp,
+			.unit_order = s->unit_order,
+			.os_node = arena->topology.os_node[s->node],
+		};
+	}
+}
+
 static int
 make_tables(struct arena *arena, char *why, size_t why_size)
 {
 	uint64_t limit_pages = arena->options.limit_bytes / LAYOUT_PAGE_BYTES;
 	/* Objects of 8 bytes everywhere at most, and as much again for blocks that are in use for one run. */
 	uint64_t n_words = limit_pages * (LAYOUT_PAGE_BYTES / 8) * 2;
-	uint64_t bits_off, none;
 	void *map;
 	int r;
 
@@ -464,13 +553,14 @@ make_tables(struct arena *arena, char *why, size_t why_size)
 		goto failed;
 	arena->words = map;
 	arena->max_slabs = (uint32_t)limit_pages;
-	bits_off = ((uint64_t)(arena->max_slabs + 1) * sizeof(struct slab) + LAYOUT_PAGE_BYTES - 1) & ~(uint64_t)(LAYOUT_PAGE_BYTES - 1);
-	r = make_table("slabd:ledger", bits_off + n_words / 4, &arena->ledger_fd, NULL, &map, &none);
+	r = make_table("slabd:ledger", ledger_bytes(arena_count_units(arena), arena->max_slabs, arena->words_bytes / sizeof(uint32_t)),
+		&arena->ledger_fd, NULL, &map, &arena->ledger_bytes);
 	if (r < 0)
 		goto failed;
-	arena->ledger_bytes = none;
-	arena->slabs = map;
-	arena->bits = (uint32_t *)((char *)map + bits_off);
+	arena->ledger = map;
+	write_head(arena);
+	ledger_point(arena);
+	arena_point_units(arena);
 	r = words_init(&arena->words_runs, n_words);
 	if (r < 0)
 		goto failed;
@@ -501,7 +591,7 @@ show_arena(struct arena *arena)
 }
 
 int
-arena_new(struct arena **arenap, const struct arena_options *options, char *why, size_t why_size)
+arena_begin(struct arena **arenap, const struct arena_options *options, char *why, size_t why_size)
 {
 	pthread_rwlockattr_t attr;
 	struct arena *arena;
@@ -518,12 +608,10 @@ arena_new(struct arena **arenap, const struct arena_options *options, char *why,
 	arena->options.name = arena->name;
 	arena->fd = arena->fd_readonly = arena->words_fd = arena->words_fd_readonly = arena->ledger_fd = -1;
 	arena->next_client = 1;
-	if (getrandom(&arena->first_generation, sizeof arena->first_generation, 0) < 0)
-		arena->first_generation = (uint32_t)getpid();
 	pthread_mutex_init(&arena->ledger_lock, NULL);
 	pthread_mutex_init(&arena->registry_lock, NULL);
 	pthread_mutex_init(&arena->quota_lock, NULL);
-	roots_init(&arena->roots);
+	pthread_mutex_init(&arena->orphans_lock, NULL);
 	readers_init(&arena->readers);
 	/* Attaching and reaping must not starve behind refills. */
 	pthread_rwlockattr_init(&attr);
@@ -533,25 +621,37 @@ arena_new(struct arena **arenap, const struct arena_options *options, char *why,
 	r = options->source ? topology_init_from(&arena->topology, options->source) : topology_init(&arena->topology);
 	if (r < 0) {
 		snprintf(why, why_size, "the machine's NUMA nodes could not be read: %s", strerror(-r));
-		goto failed;
+		arena_free(arena);
+		return r;
 	}
+	arena->recall_error = recall_probe();
+	*arenap = arena;
+	return 0;
+}
+
+int
+arena_new(struct arena **arenap, const struct arena_options *options, char *why, size_t why_size)
+{
+	struct arena *arena;
+	int r = arena_begin(&arena, options, why, why_size);
+
+	if (r < 0)
+		return r;
 	r = check(&arena->options, arena->topology.n_nodes, why, why_size);
 	if (r == 0)
 		r = add_segments(arena, why, why_size);
 	if (r == 0)
 		r = make_tables(arena, why, why_size);
 	if (r == 0)
-		r = commit_reserve(arena, why, why_size);
-	if (r < 0)
-		goto failed;
+		r = arena_commit_reserve(arena, why, why_size);
+	if (r < 0) {
+		arena_free(arena);
+		return r;
+	}
 	show_arena(arena);
-	arena->recall_error = recall_probe();
 	arena->is_made = true;
 	*arenap = arena;
 	return 0;
-failed:
-	arena_free(arena);
-	return r;
 }
 
 static void
@@ -570,6 +670,9 @@ arena_free(struct arena *arena)
 {
 	if (!arena)
 		return;
+	if (arena->repair)
+		repair_cancel(arena->repair);
+	free(arena->repair);
 	for (unsigned id = 1; id < LAYOUT_MAX_CACHES; id++)
 		if (arena->caches[id])
 			cache_free(arena->caches[id]);
@@ -581,7 +684,7 @@ arena_free(struct arena *arena)
 	}
 	close_table(arena->fd, arena->fd_readonly, arena->head, arena->bytes);
 	close_table(arena->words_fd, arena->words_fd_readonly, arena->words, arena->words_bytes);
-	close_table(arena->ledger_fd, -1, arena->slabs, arena->ledger_bytes);
+	close_table(arena->ledger_fd, -1, arena->ledger, arena->ledger_bytes);
 	if (arena->words_runs.blocks)
 		words_deinit(&arena->words_runs);
 	topology_deinit(&arena->topology);
@@ -589,10 +692,9 @@ arena_free(struct arena *arena)
 	pthread_mutex_destroy(&arena->ledger_lock);
 	pthread_mutex_destroy(&arena->registry_lock);
 	pthread_mutex_destroy(&arena->quota_lock);
+	pthread_mutex_destroy(&arena->orphans_lock);
 	roots_deinit(&arena->roots);
 	readers_deinit(&arena->readers);
-	for (unsigned i = 0; i <= LAYOUT_MAX_CLIENTS; i++)
-		free(arena->dead[i]);
 	pthread_rwlock_destroy(&arena->sessions_lock);
 	free(arena);
 }
@@ -613,6 +715,9 @@ arena_set_access(struct arena *arena, const struct arena_options *options)
 	arena->options.max_sessions = options->max_sessions;
 	arena->options.client_max = options->client_max;
 	arena->options.client_min = options->client_min;
+	arena->options.user_max = options->user_max;
+	arena->options.is_node_strict = options->is_node_strict;
+	arena->options.max_orphans = options->max_orphans;
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	pthread_mutex_lock(&arena->registry_lock);
 	arena->options.max_caches = options->max_caches;
@@ -730,7 +835,7 @@ collapse_next(struct arena_segment *s, uint32_t from)
 		return BITSET_NONE;
 	unit = bitset_first(&s->waiting, from);
 	if (unit != BITSET_NONE) {
-		struct segment_extent extent = extent_of(s, unit << s->unit_order, 1u << s->unit_order);
+		struct segment_extent extent = arena_extent(s, unit << s->unit_order, 1u << s->unit_order);
 
 		bitset_clear(&s->waiting, unit);
 		collapse_unit(s, &extent);

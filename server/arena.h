@@ -2,7 +2,7 @@
 /*
  * Arena: one named space of objects: its segments, word table, page map, ledger, caches and sessions.
  *
- * Lock ranks, in acquisition order: sessions, registry, session work (session.h), list_lock (node.h), then ledger, pages, words, roots
+ * Lock ranks, in acquisition order: orphans, sessions, registry, session work (session.h), list_lock (node.h), then ledger, pages, words, roots
  * and stashes (stash.h), which are leaves, but that readers is taken under pages.  A request on a session holds `sessions` for reading, and so does whoever uses a struct cache; only the appearance and
  * the end of a session, and what changes a cache for all (tuning, destroying), take it for writing.
  */
@@ -15,6 +15,7 @@
 
 #include "server/access.h"
 #include "server/ladder.h"
+#include "server/ledger.h"
 #include "server/pages.h"
 #include "server/profile.h"
 #include "server/readers.h"
@@ -24,8 +25,11 @@
 #include "server/words.h"
 #include "shm/atomic.h"
 #include "shm/layout.h"
+#include "shm/segment.h"
 
+struct repair_walk;
 struct session;
+struct store;
 
 enum { STATS_TOP_BYTES = 192 };
 
@@ -41,6 +45,9 @@ struct arena_options {
 	uint64_t client_max;   /* bytes that a client may have, in objects and idle; 0: no limit */
 	uint64_t client_min;   /* bytes kept for each client that is connected */
 	char debug[128];       /* "": none; else the checks, and of which caches (cache_parse_debug()) */
+	bool is_node_strict;   /* clients get memory of their own node, or none */
+	uint64_t user_max;     /* bytes that all clients of a user may have together; 0: no limit */
+	uint64_t max_orphans;  /* bytes that the dead may leave; 0: no limit */
 	/* NULL: the machine's nodes. Else a test's invention, whose memory is bound to no node. */
 	const struct topology_source *source;
 };
@@ -53,6 +60,7 @@ struct arena_segment {
 	unsigned kind; /* LAYOUT_PAGES_ */
 	unsigned node;
 	unsigned unit_order;
+	uint8_t *units; /* the ledger's, of each: LEDGER_UNIT_ */
 	/*
 	 * Units whose pages the kernel is asked to make one of: those of which it did, those that wait to be asked for, and of them those that were once
 	 * and had a page in use.  One call of ops, or pages_try_hold(), at a time, so no lock.
@@ -66,6 +74,8 @@ struct arena_segment {
 	/* Why the last commit, or collapse, failed: said once for each reason. */
 	int said_commit;
 	int said_collapse;
+	/* Bytes that the last comparison missed (presence.c); the same while pages are held. */
+	uint64_t said_missing;
 	uint32_t first_page;
 	uint32_t n_pages;
 	struct pages pages;
@@ -73,7 +83,7 @@ struct arena_segment {
 
 struct arena {
 	char name[64];
-	struct arena_options options; /* a reload changes access, max_sessions, client_max and client_min (sessions_lock), max_caches (registry_lock) */
+	struct arena_options options; /* a reload changes access, max_sessions, client_max, client_min, user_max, max_orphans and is_node_strict (sessions_lock), max_caches (registry_lock) */
 	struct topology topology;
 
 	int fd; /* arena segment, word table and ledger */
@@ -84,6 +94,10 @@ struct arena {
 	uint64_t bytes; /* of the arena segment */
 	uint64_t words_bytes;
 	uint64_t ledger_bytes;
+	struct ledger_head *ledger;
+	/* Where descriptors are kept for the next slabd, and this arena's number there. NULL: nowhere. */
+	struct store *store;
+	unsigned store_number;
 	struct layout_arena *head;
 	struct layout_cache *shown; /* by cache id */
 	struct layout_page *page_map;
@@ -96,12 +110,16 @@ struct arena {
 	uint64_t n_misplaced;     /* atomic: pages that were found on another node than asked for */
 	bool is_made;             /* the reserve is there, and clients may come */
 	uint64_t thp_bytes;       /* atomic: committed units that are transparent huge pages */
+	uint64_t n_from_elsewhere[LAYOUT_MAX_NODES]; /* atomic: by node, objects that its clients got on another */
 	uint64_t n_refused;       /* atomic: peers that might not */
 	uint64_t n_recalls;       /* atomic: barriers issued; sheaves taken from threads; and those found busy (recall.c) */
 	uint64_t n_recalled_sheaves;
 	uint64_t n_recall_busy;
-	uint64_t n_repaired;      /* atomic: lost objects taken back (repair.h); and when repair_arena() may look again */
-	uint64_t repair_due_ns;
+	uint64_t n_repaired;      /* atomic: lost objects taken back (audit.h) */
+	uint64_t repair_due_ns;   /* atomic: when repair_arena() may go on; its pass is of whose turn it is. NULL: none yet */
+	struct repair_walk *repair;
+	uint32_t has_closed;      /* atomic: some cache is_closed (sweep.h) */
+	uint64_t bytes_missing;   /* atomic: what nobody was seen to have, when it was counted last (quota.c) */
 	uint64_t refused_ns;      /* atomic: when recall_relieve() had no means left, having waited for who was busy */
 	int recall_error;         /* atomic: why no barrier can be issued; 0: it can */
 	char top_holder[STATS_TOP_BYTES]; /* who held most at top_ns (stats.h); under ledger_lock */
@@ -109,21 +127,24 @@ struct arena {
 	char page_note[256];      /* what was wanted, what was got, what would change it; under ledger_lock */
 
 	pthread_mutex_t ledger_lock; /* the descriptors' free list */
+	/* Parts of the ledger (ledger.h). */
 	struct slab *slabs;
 	uint32_t *bits;
-	uint32_t n_slabs; /* descriptors ever used; atomic */
+	uint8_t *units;
+	struct ledger_cache *ledger_caches; /* by id; under registry_lock */
+	struct ledger_client *clients;      /* this and the next three by client slot; under sessions_lock */
+	uint32_t *incarnations;
+	uint8_t *named; /* words may still name the dead session of this slot */
+	struct session_dead *dead; /* who that was */
+	uint32_t n_slabs; /* descriptors ever used; atomic. The ledger's number is as large at least */
 	uint32_t max_slabs;
 	uint32_t free_slab;
 	struct words words_runs;
-	/* Words below this have been given the arena's first generation; under ledger_lock. */
-	uint64_t n_seeded;
-	uint32_t first_generation;
 
 	pthread_mutex_t registry_lock;
 	struct cache *caches[LAYOUT_MAX_CACHES]; /* atomic: by id. Set to NULL again only under sessions_lock for writing */
 	unsigned n_caches;
 	unsigned max_cache;  /* atomic: no id above this was ever used */
-	unsigned last_cache; /* the id given out last: they are used in turn, a destroyed cache's as late as can be */
 
 	struct roots roots;
 
@@ -138,14 +159,12 @@ struct arena {
 	uint64_t n_dead;
 	uint64_t n_dead_faults; /* of sessions that have ended */
 	unsigned n_sessions;
-	uint32_t incarnations[LAYOUT_MAX_CLIENTS + 1];
-	uint8_t named[LAYOUT_MAX_CLIENTS + 1]; /* words may still name the dead session of this slot */
-	struct session_dead *dead[LAYOUT_MAX_CLIENTS + 1]; /* who that was; NULL: not known */
-	int64_t forgotten_ns; /* the last end of a session whose name words were made to forget (WORD_ORPHAN); 0: none was */
 	unsigned n_named;
 	pthread_mutex_t quota_lock; /* over a count (quota.c); taken after a session's work */
 	uint64_t counted_ns;        /* when the last one was; any loop's guess */
-	struct stats_census *census; /* of the last walk (stats.c); under registry_lock */
+	pthread_mutex_t orphans_lock; /* over what orphan_bound() does */
+	uint64_t n_orphans_dropped; /* atomic: freed since they were more than max_orphans */
+	struct census *census;       /* who holds how much (census.h); NULL: nobody has asked yet. Under registry_lock */
 };
 
 /* Whether such an arena can be made here: 0, or -EINVAL and a sentence. Sets nothing up. */
@@ -156,6 +175,15 @@ uint64_t arena_rounds_to(const struct arena_options *options);
 
 /* Makes the arena's segments and commits its reserve.  0, or a negative errno with a sentence in why. */
 int arena_new(struct arena **arenap, const struct arena_options *options, char *why, size_t why_size);
+/*
+ * Parts of it, for whoever adopts one: no memory yet; a data segment, whose fd is taken over also on failure; segments find their units in the ledger;
+ * each node carries its part of the reserve, on the best kind of page there is, and the next rung carries what a rung could not.
+ */
+int arena_begin(struct arena **arenap, const struct arena_options *options, char *why, size_t why_size);
+int arena_add_segment(struct arena *arena, const struct ledger_segment *as, int fd);
+uint32_t arena_count_units(const struct arena *arena);
+void arena_point_units(struct arena *arena);
+int arena_commit_reserve(struct arena *arena, char *why, size_t why_size);
 /* All sessions must be gone. NULL is ignored. */
 void arena_free(struct arena *arena);
 
@@ -171,6 +199,12 @@ void arena_pages_free(struct arena *arena, uint32_t page, unsigned order);
 int arena_run_alloc(struct arena *arena, unsigned node, uint32_t n_pages, uint32_t *pagep);
 void arena_run_free(struct arena *arena, uint32_t page, uint32_t n_pages);
 
+/* Units that a dead slabd had committed are; 0, or -EBADMSG.  Those that were coming or going are given back. */
+int arena_adopt_units(struct arena_segment *s);
+void arena_adopt_finish(struct arena_segment *s);
+
+/* Pages of committed units that a slab has, on that node, by what a dead slabd says.  0, or -EBADMSG: they cannot be. */
+int arena_adopt_pages(struct arena *arena, unsigned node, uint32_t page, uint32_t n_pages);
 /* A reader has left: pages that were kept for it go back to the system. */
 void arena_trim(struct arena *arena);
 
@@ -181,6 +215,12 @@ void arena_trim(struct arena *arena);
 bool arena_collapse(struct arena *arena, uint64_t max_ns);
 /* Has it any such pages? */
 bool arena_has_thp(const struct arena *arena);
+
+/* Pages of a segment, as its file has them. */
+struct segment_extent arena_extent(const struct arena_segment *s, uint32_t first_page, uint32_t n_pages);
+/* "2 MiB pages". */
+const char *arena_kind_name(const struct arena_segment *s);
+
 /* Bytes of the segment that are free, and committed for those only who may still read there. */
 uint64_t arena_kept_bytes(struct arena_segment *s);
 

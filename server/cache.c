@@ -16,7 +16,9 @@
 #include "shm/debug.h"
 
 /* The kernel's barn at the least; the profiles that count bytes do so because between processes ten sheaves are far too few. */
-enum { KERNEL_BARN_FULL = 10, MAX_BARN_FULL = 1 << 20, MAX_MIN_PARTIAL = 1 << 20, MAX_CPU_PARTIAL = 1 << 16 };
+enum { KERNEL_BARN_FULL = 10, MAX_BARN_FULL = 1 << 20, MAX_MIN_PARTIAL = 1 << 20, MAX_CPU_PARTIAL = 1 << 16, MAX_BARN_EMPTY = LAYOUT_MAX_SLOTS };
+
+_Static_assert((int)MAX_BARN_EMPTY <= UINT16_MAX, "it is shown in 16 bits");
 
 static const uint32_t all_flags = LAYOUT_CACHE_RECLAIM | LAYOUT_CACHE_SHARED | LAYOUT_CACHE_NO_OWNER | LAYOUT_CACHE_RUNS | LAYOUT_CACHE_DEBUG_ALL;
 
@@ -45,7 +47,7 @@ check_slob(const struct cache_options *o, char *why, size_t why_size)
 		bool may_be_none;
 	} knobs[] = {{"sheaf_capacity", o->sheaf_capacity, true}, {"barn_full", o->barn_full, true}, {"cpu_partial", o->cpu_partial, true},
 		{"min_partial", o->min_partial, true}, {"min_order", o->min_order, false}, {"max_order", o->max_order, true},
-		{"min_objects", o->min_objects, false}};
+		{"min_objects", o->min_objects, false}, {"barn_empty", o->barn_empty, true}};
 
 	for (unsigned i = 0; i < sizeof knobs / sizeof knobs[0]; i++) {
 		if (knobs[i].asked == 0 || (knobs[i].may_be_none && knobs[i].asked == LAYOUT_KNOB_NONE))
@@ -98,6 +100,7 @@ check_options(const struct cache_options *o, char *why, size_t why_size)
 	    (o->max_order && check_number("min_order", o->min_order, knob(o->max_order, 0), why, why_size) < 0) ||
 	    check_number("min_objects", o->min_objects, LAYOUT_MAX_SLAB_OBJECTS, why, why_size) < 0 ||
 	    (o->cpu_partial != LAYOUT_KNOB_NONE && check_number("cpu_partial", o->cpu_partial, MAX_CPU_PARTIAL, why, why_size) < 0) ||
+	    (o->barn_empty != LAYOUT_KNOB_NONE && check_number("barn_empty", o->barn_empty, MAX_BARN_EMPTY, why, why_size) < 0) ||
 	    check_number("policy", o->policy, CACHE_POLICY_SLOB, why, why_size) < 0)
 		return -EINVAL;
 	return o->policy == CACHE_POLICY_SLOB ? check_slob(o, why, why_size) : 0;
@@ -231,6 +234,28 @@ set_barn_full(struct cache *k, const struct cache_options *o)
 	k->barn_full = k->is_sheafless ? 0 : knob(o->barn_full, profile.barn_full ? profile.barn_full : (uint32_t)full);
 }
 
+/* What a client may keep with objects. */
+static uint32_t
+max_full(const struct cache *k)
+{
+	uint64_t n = k->max_cached / ((uint64_t)k->capacity * k->object_bytes);
+
+	return n < UINT16_MAX ? (uint32_t)n : UINT16_MAX;
+}
+
+/* By default as many as that: a program that frees in bursts what it allocated in bursts needs a sheaf for each it had. */
+static void
+set_barn_empty(struct cache *k, const struct cache_options *o)
+{
+	struct profile profile = profile_of_arena(k->arena);
+	uint32_t n = max_full(k) > PROFILE_MIN_EMPTY ? max_full(k) : PROFILE_MIN_EMPTY;
+
+	k->is_empty_default = o->barn_empty == 0;
+	if (profile.barn_empty)
+		n = profile.barn_empty;
+	k->barn_empty = k->is_sheafless ? 0 : knob(o->barn_empty, n < MAX_BARN_EMPTY ? n : MAX_BARN_EMPTY);
+}
+
 static void
 set_min_partial(struct cache *k, const struct cache_options *o)
 {
@@ -257,6 +282,7 @@ set_knobs(struct cache *k, const struct cache_options *o)
 	set_capacity(k, o);
 	set_max_cached(k, o);
 	set_barn_full(k, o);
+	set_barn_empty(k, o);
 	set_min_partial(k, o);
 	set_cpu_partial(k, o);
 }
@@ -265,11 +291,37 @@ set_knobs(struct cache *k, const struct cache_options *o)
 static void
 show_knobs(struct cache *k)
 {
-	uint64_t max_full = k->max_cached / ((uint64_t)k->capacity * k->object_bytes);
+	uint64_t knobs = k->capacity | (uint64_t)max_full(k) << 16 | (uint64_t)k->barn_empty << 32;
 
-	if (max_full > UINT16_MAX)
-		max_full = UINT16_MAX;
-	atomic_write(&k->arena->shown[k->id].knobs, k->is_sheafless ? 0 : k->capacity | (uint32_t)max_full << 16);
+	atomic_write(&k->arena->shown[k->id].knobs, k->is_sheafless ? 0 : knobs);
+}
+
+/* What an adopter goes by; recip, which says that there is such a cache, comes last. */
+static void
+write_ledger(const struct cache *k)
+{
+	struct ledger_cache *l = &k->arena->ledger_caches[k->id];
+
+	atomic_write(&l->flags, k->flags);
+	atomic_write(&l->object_size, k->object_size);
+	atomic_write(&l->align, k->align);
+	atomic_write(&l->object_bytes, k->object_bytes);
+	atomic_write(&l->head, k->head);
+	atomic_write(&l->order, k->order);
+	atomic_write(&l->min_order, k->min_order);
+	atomic_write(&l->n_slab_objects, k->n_slab_objects);
+	atomic_write(&l->capacity, k->capacity);
+	atomic_write(&l->is_sheafless, (uint32_t)k->is_sheafless);
+	atomic_write(&l->barn_full, k->barn_full);
+	atomic_write(&l->barn_empty, k->barn_empty);
+	atomic_write(&l->is_empty_default, (uint32_t)k->is_empty_default);
+	atomic_write(&l->min_partial, k->min_partial);
+	atomic_write(&l->cpu_partial, k->cpu_partial);
+	atomic_write(&l->cpu_partial_slabs, k->cpu_partial_slabs);
+	atomic_write(&l->policy, (uint32_t)k->policy);
+	atomic_write(&l->max_cached, k->max_cached);
+	memcpy(l->name, k->name, sizeof l->name);
+	atomic_write_release(&l->recip, k->recip);
 }
 
 /* registry_lock held. */
@@ -338,11 +390,11 @@ static uint16_t
 take_id_locked(struct arena *arena)
 {
 	for (unsigned i = 0; i < LAYOUT_MAX_CACHES - 1; i++) {
-		unsigned id = (arena->last_cache + i) % (LAYOUT_MAX_CACHES - 1) + 1;
+		unsigned id = (arena->ledger->last_cache + i) % (LAYOUT_MAX_CACHES - 1) + 1;
 
 		if (arena->caches[id])
 			continue;
-		arena->last_cache = id;
+		atomic_write(&arena->ledger->last_cache, id);
 		if (id > arena->max_cache)
 			atomic_write(&arena->max_cache, id);
 		return (uint16_t)id;
@@ -396,6 +448,7 @@ log_ignored(const struct cache *k, const struct cache_options *o)
 		{"max_cached", o->max_cached, wanted.max_cached, k->max_cached},
 		{"cpu_partial", o->cpu_partial, wanted.cpu_partial, k->cpu_partial},
 		{"policy", o->policy, wanted.policy, k->policy},
+		{"barn_empty", o->barn_empty, wanted.barn_empty, k->barn_empty},
 	};
 
 	for (unsigned i = 0; i < sizeof knobs / sizeof knobs[0] && n < sizeof list; i++)
@@ -430,10 +483,44 @@ match(const struct cache *k, const struct cache_options *o, char *why, size_t wh
 	return -EEXIST;
 }
 
+/* A cache with its knobs appears.  registry_lock held. */
+static void
+show_locked(struct cache *k)
+{
+	struct arena *arena = k->arena;
+	struct layout_cache *shown = &arena->shown[k->id];
+
+	k->n_nodes = arena->topology.n_nodes;
+	for (unsigned i = 0; i < k->n_nodes; i++)
+		node_init(&k->nodes[i], k, i);
+	atomic_write(&shown->object_bytes, k->object_bytes);
+	atomic_write(&shown->flags, (uint16_t)k->flags);
+	atomic_write(&shown->object_size, (uint16_t)k->object_size);
+	strcpy(shown->name, k->name);
+	show_knobs(k);
+	atomic_write(&shown->recip, k->recip);
+	arena->n_caches++;
+	/* order: CACHE release - cache and description are whole before a slab can name them */
+	atomic_write_release(&arena->caches[k->id], k);
+}
+
+/* A client that read the id from a page before it went meets a cache in which nothing is an object. */
+static void
+hide(struct arena *arena, uint32_t id)
+{
+	struct layout_cache *shown = &arena->shown[id];
+
+	atomic_write(&shown->recip, 0);
+	atomic_write(&shown->object_bytes, 0);
+	atomic_write(&shown->flags, 0);
+	atomic_write(&shown->object_size, 0);
+	atomic_write(&shown->knobs, 0);
+	memset(shown->name, 0, sizeof shown->name);
+}
+
 static int
 make_locked(struct arena *arena, const struct cache_options *o, struct cache **cachep, char *why, size_t why_size)
 {
-	struct layout_cache *shown;
 	struct cache *k;
 
 	if (o->size == 0) {
@@ -465,20 +552,70 @@ make_locked(struct arena *arena, const struct cache_options *o, struct cache **c
 		set_geometry(k, o);
 		set_knobs(k, o);
 	}
-	k->n_nodes = arena->topology.n_nodes;
-	for (unsigned i = 0; i < k->n_nodes; i++)
-		node_init(&k->nodes[i], k, i);
-	shown = &arena->shown[k->id];
-	atomic_write(&shown->object_bytes, k->object_bytes);
-	atomic_write(&shown->flags, (uint16_t)k->flags);
-	atomic_write(&shown->object_size, (uint16_t)k->object_size);
-	strcpy(shown->name, k->name);
-	show_knobs(k);
-	atomic_write(&shown->recip, k->recip);
-	arena->n_caches++;
-	/* order: CACHE release - cache and description are whole before a slab can name them */
-	atomic_write_release(&arena->caches[k->id], k);
+	write_ledger(k);
+	show_locked(k);
 	*cachep = k;
+	return 0;
+}
+
+static bool
+is_sound(const struct ledger_cache *l)
+{
+	uint64_t recip = l->flags & LAYOUT_CACHE_RUNS ? 1 : l->object_bytes ? ((1ull << 32) + l->object_bytes - 1) / l->object_bytes : 0;
+
+	return l->object_bytes > 0 && l->object_bytes <= LAYOUT_MAX_SLOT_BYTES && l->object_size <= l->object_bytes && l->head % 8 == 0 && l->head < LAYOUT_PAGE_BYTES && l->object_bytes % 8 == 0 && l->recip == recip &&
+	       !(l->flags & ~all_flags) && l->min_order <= l->order && l->order <= LAYOUT_MAX_ORDER && l->capacity > 0 &&
+	       l->capacity <= LAYOUT_MAX_SHEAF && l->n_slab_objects > 0 && l->n_slab_objects <= LAYOUT_MAX_SLAB_OBJECTS && l->is_sheafless <= 1 &&
+	       l->barn_empty <= MAX_BARN_EMPTY && l->is_empty_default <= 1 &&
+	       l->head + (uint64_t)l->n_slab_objects * l->object_bytes <= (uint64_t)LAYOUT_PAGE_BYTES << l->order && l->policy <= CACHE_POLICY_SLOB &&
+	       l->name[0] && memchr(l->name, '\0', sizeof l->name);
+}
+
+int
+cache_adopt(struct arena *arena, uint32_t id, char *why, size_t why_size)
+{
+	const struct ledger_cache *l = &arena->ledger_caches[id];
+	struct cache *k;
+
+	if (!l->recip) {
+		hide(arena, id);
+		return 0;
+	}
+	if (!is_sound(l)) {
+		snprintf(why, why_size, "cache %u has objects of %u bytes, recip %u, order %u, capacity %u, flags 0x%x", id, l->object_bytes, l->recip,
+			l->order, l->capacity, l->flags);
+		return -EBADMSG;
+	}
+	k = calloc(1, sizeof *k + arena->topology.n_nodes * sizeof k->nodes[0]);
+	if (!k) {
+		snprintf(why, why_size, "no memory for cache %u", id);
+		return -ENOMEM;
+	}
+	k->arena = arena;
+	k->id = (uint16_t)id;
+	k->flags = l->flags;
+	k->object_size = l->object_size;
+	k->align = l->align;
+	k->object_bytes = l->object_bytes;
+	k->head = l->head;
+	k->recip = l->recip;
+	k->order = l->order;
+	k->min_order = l->min_order;
+	k->n_slab_objects = l->n_slab_objects;
+	k->capacity = l->capacity;
+	k->is_sheafless = l->is_sheafless;
+	k->barn_full = l->barn_full;
+	k->barn_empty = l->barn_empty;
+	k->is_empty_default = l->is_empty_default;
+	k->min_partial = l->min_partial;
+	k->cpu_partial = l->cpu_partial;
+	k->cpu_partial_slabs = l->cpu_partial_slabs;
+	k->policy = (enum cache_policy)l->policy;
+	k->max_cached = l->max_cached;
+	memcpy(k->name, l->name, sizeof k->name);
+	if (id > arena->max_cache)
+		arena->max_cache = id;
+	show_locked(k);
 	return 0;
 }
 
@@ -524,7 +661,7 @@ int
 cache_tune(struct cache *k, const struct cache_tuning *t, char *why, size_t why_size)
 {
 	const struct cache_options o = {.sheaf_capacity = t->sheaf_capacity, .barn_full = t->barn_full, .min_partial = t->min_partial,
-		.max_cached = t->max_cached, .cpu_partial = t->cpu_partial};
+		.max_cached = t->max_cached, .cpu_partial = t->cpu_partial, .barn_empty = t->barn_empty};
 
 	if (t->set & ~(uint32_t)CACHE_TUNE_ALL) {
 		snprintf(why, why_size, "unknown knobs 0x%x", t->set & ~(uint32_t)CACHE_TUNE_ALL);
@@ -535,8 +672,17 @@ cache_tune(struct cache *k, const struct cache_tuning *t, char *why, size_t why_
 			k->is_sheafless || k->flags & LAYOUT_CACHE_RUNS ? "no sheaves" : "sheaves");
 		return -EINVAL;
 	}
-	if (k->policy == CACHE_POLICY_SLOB && t->set & (CACHE_TUNE_BARN_FULL | CACHE_TUNE_MIN_PARTIAL | CACHE_TUNE_CPU_PARTIAL)) {
-		snprintf(why, why_size, "cache '%s' has the policy slob, which keeps nothing idle: no barn_full, min_partial or cpu_partial", k->name);
+	if (k->policy == CACHE_POLICY_SLOB && t->set & (CACHE_TUNE_BARN_FULL | CACHE_TUNE_BARN_EMPTY | CACHE_TUNE_MIN_PARTIAL | CACHE_TUNE_CPU_PARTIAL)) {
+		snprintf(why, why_size, "cache '%s' has the policy slob, which keeps nothing idle: no barn_full, barn_empty, min_partial or cpu_partial",
+			k->name);
+		return -EINVAL;
+	}
+	if (t->set & CACHE_TUNE_CPU_PARTIAL && k->flags & LAYOUT_CACHE_RUNS) {
+		snprintf(why, why_size, "cache '%s' is one of runs of pages, of which clients set none aside: no cpu_partial", k->name);
+		return -EINVAL;
+	}
+	if (t->set & CACHE_TUNE_BARN_FULL && k->is_sheafless) {
+		snprintf(why, why_size, "cache '%s' has no sheaves that could lie in a barn: no barn_full", k->name);
 		return -EINVAL;
 	}
 	if ((t->set & CACHE_TUNE_CAPACITY && check_number("sheaf_capacity", o.sheaf_capacity, LAYOUT_MAX_SHEAF, why, why_size) < 0) ||
@@ -544,6 +690,8 @@ cache_tune(struct cache *k, const struct cache_tuning *t, char *why, size_t why_
 	     check_number("barn_full", o.barn_full, MAX_BARN_FULL, why, why_size) < 0) ||
 	    (t->set & CACHE_TUNE_MIN_PARTIAL && o.min_partial != LAYOUT_KNOB_NONE &&
 	     check_number("min_partial", o.min_partial, MAX_MIN_PARTIAL, why, why_size) < 0) ||
+	    (t->set & CACHE_TUNE_BARN_EMPTY && o.barn_empty != LAYOUT_KNOB_NONE &&
+	     check_number("barn_empty", o.barn_empty, MAX_BARN_EMPTY, why, why_size) < 0) ||
 	    (t->set & CACHE_TUNE_CPU_PARTIAL && o.cpu_partial != LAYOUT_KNOB_NONE &&
 	     check_number("cpu_partial", o.cpu_partial, MAX_CPU_PARTIAL, why, why_size) < 0))
 		return -EINVAL;
@@ -553,10 +701,13 @@ cache_tune(struct cache *k, const struct cache_tuning *t, char *why, size_t why_
 		set_max_cached(k, &o);
 	if (t->set & CACHE_TUNE_BARN_FULL)
 		set_barn_full(k, &o);
+	if (t->set & CACHE_TUNE_BARN_EMPTY || (k->is_empty_default && t->set & (CACHE_TUNE_CAPACITY | CACHE_TUNE_MAX_CACHED)))
+		set_barn_empty(k, &o);
 	if (t->set & CACHE_TUNE_MIN_PARTIAL)
 		set_min_partial(k, &o);
 	if (t->set & CACHE_TUNE_CPU_PARTIAL)
 		set_cpu_partial(k, &o);
+	write_ledger(k);
 	show_knobs(k);
 	return 0;
 }
@@ -565,20 +716,14 @@ void
 cache_remove(struct cache *k)
 {
 	struct arena *arena = k->arena;
-	struct layout_cache *shown = &arena->shown[k->id];
 
 	pthread_mutex_lock(&arena->registry_lock);
-	/* A client that read the id from a page before it went meets a cache in which nothing is an object. */
-	atomic_write(&shown->recip, 0);
-	atomic_write(&shown->object_bytes, 0);
-	atomic_write(&shown->flags, 0);
-	atomic_write(&shown->object_size, 0);
-	atomic_write(&shown->knobs, 0);
-	memset(shown->name, 0, sizeof shown->name);
+	atomic_write_release(&arena->ledger_caches[k->id].recip, 0);
+	hide(arena, k->id);
 	/* What sessions had drawn of it has come back, if not from each what it drew: its id's next cache begins with nothing. */
 	for (struct session *s = arena->first_session; s; s = s->next) {
 		if (!(k->flags & LAYOUT_CACHE_NO_OWNER))
-			atomic_write(&s->bytes_drawn, s->bytes_drawn - s->n_drawn[k->id] * (int64_t)k->object_bytes);
+			atomic_write(s->bytes_drawn, *s->bytes_drawn - s->n_drawn[k->id] * (int64_t)k->object_bytes);
 		atomic_write(&s->n_drawn[k->id], 0);
 		stash_forget(s, k->id);
 	}

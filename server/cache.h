@@ -3,7 +3,7 @@
  * Cache: objects of one size, by name, for all clients of an arena; its knobs, and a node (node.h) for each NUMA node.
  *
  * Caches are made at their first opening and live until they are destroyed (retire.h), or with the arena.  Whoever uses one holds sessions_lock for
- * reading, or is a session that has it open.  Everything but the counters, the nodes and the five knobs that can be tuned is written once, before
+ * reading, or is a session that has it open.  Everything but the counters, the nodes and the six knobs that can be tuned is written once, before
  * the cache is shown.
  */
 #ifndef SLAB_SERVER_CACHE_H
@@ -36,6 +36,7 @@ struct cache_options {
 	uint64_t max_cached;
 	uint32_t cpu_partial;
 	uint32_t policy; /* CACHE_POLICY_ */
+	uint32_t barn_empty;
 	const struct session *opener; /* named when its knobs are ignored; NULL: nobody */
 };
 
@@ -60,7 +61,10 @@ struct cache {
 	uint32_t cpu_partial_slabs; /* what these are taken to lie in */
 	enum cache_policy policy;
 	uint64_t max_cached;  /* bytes in a client's process barn */
+	uint32_t barn_empty;  /* sheaves without objects there */
+	bool is_empty_default; /* it goes with max_cached */
 	uint64_t n_openers;   /* atomic: sessions that have it open */
+	uint32_t is_closed;   /* atomic: the last one left some of it OUT, and nobody has looked yet whether that is lost (sweep.h) */
 	uint64_t n_recalled;  /* atomic: sheaves taken from clients' threads */
 	/* What sessions that have ended had counted; atomic. */
 	uint64_t n_dead_refills;
@@ -69,7 +73,7 @@ struct cache {
 	uint64_t n_dead_foreign_frees;
 	/* In a cache without owner words: objects lent to sessions that have ended, less those taken back from them; atomic. */
 	int64_t n_dead_drawn;
-	/* Of the sessions that have ended, the one that was lent most that did not come back from it; under the arena's registry_lock. */
+	/* Of the sessions that have ended, the one that was lent most that did not come back from it; under the arena's ledger_lock. */
 	struct {
 		uint32_t client;
 		pid_t pid;
@@ -102,7 +106,8 @@ enum {
 	CACHE_TUNE_MIN_PARTIAL = 4,
 	CACHE_TUNE_MAX_CACHED = 8,
 	CACHE_TUNE_CPU_PARTIAL = 16,
-	CACHE_TUNE_ALL = 31,
+	CACHE_TUNE_BARN_EMPTY = 32,
+	CACHE_TUNE_ALL = 63,
 };
 
 /* New knobs: those in set.  Values as in cache_options. */
@@ -113,6 +118,7 @@ struct cache_tuning {
 	uint32_t min_partial;
 	uint64_t max_cached;
 	uint32_t cpu_partial;
+	uint32_t barn_empty;
 };
 
 const char *cache_policy_name(enum cache_policy policy);
@@ -131,6 +137,8 @@ uint64_t cache_left(struct cache *cache, uint64_t n_allocated);
 
 /* Objects that are OUT. Takes list_locks. */
 uint64_t cache_count_out(struct cache *cache);
+/* The cache of that id, or none, as the ledger of a dead slabd has it.  0, or a negative errno and a sentence. */
+int cache_adopt(struct arena *arena, uint32_t id, char *why, size_t why_size);
 
 /* With the arena. */
 void cache_free(struct cache *cache);

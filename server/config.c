@@ -271,6 +271,28 @@ set_debug(struct config *config, struct arena_options *arena, const char *value)
 	return 0;
 }
 
+static int
+set_user_max(struct config *config, struct arena_options *arena, const char *value)
+{
+	(void)config;
+	return parse_number(value, 0, 32ull << 30, &arena->user_max);
+}
+
+static int
+set_node_policy(struct config *config, struct arena_options *arena, const char *value)
+{
+	(void)config;
+	arena->is_node_strict = strcmp(value, "strict") == 0;
+	return arena->is_node_strict || strcmp(value, "preferred") == 0 ? 0 : -EINVAL;
+}
+
+static int
+set_max_orphans(struct config *config, struct arena_options *arena, const char *value)
+{
+	(void)config;
+	return parse_number(value, 0, 32ull << 30, &arena->max_orphans);
+}
+
 struct field {
 	const char *name;
 	bool is_arena;
@@ -301,6 +323,9 @@ static const struct field fields[] = {
 	{"client-max", true, set_client_max, "0 (no limit) to 32G, in bytes or with K, M or G"},
 	{"client-min", true, set_client_min, "0 to 32G, in bytes or with K, M or G"},
 	{"debug", true, set_debug, "letters of FZPU, or these and names of caches behind commas, such as FZ,message,tree*, in at most 127 bytes"},
+	{"node-policy", true, set_node_policy, "preferred or strict"},
+	{"user-max", true, set_user_max, "0 (no limit) to 32G, in bytes or with K, M or G"},
+	{"max-orphans", true, set_max_orphans, "0 (no limit) to 32G, in bytes or with K, M or G"},
 };
 
 enum { N_FIELDS = sizeof fields / sizeof fields[0] };
@@ -536,6 +561,7 @@ static const struct option options[] = {
 	{"page-kind", required_argument, NULL, 'p'},
 	{"threads", required_argument, NULL, 't'},
 	{"profile", required_argument, NULL, 'f'},
+	{"start-empty", no_argument, NULL, 'E'},
 	{"ephemeral", no_argument, NULL, 'e'},
 	{"help", no_argument, NULL, 'h'},
 	{"version", no_argument, NULL, 'V'},
@@ -624,6 +650,8 @@ parse_options(struct config *config, int argc, char **argv, int pass, char *why,
 		}
 		if (c == 'C')
 			is_check = true;
+		else if (c == 'E')
+			config->options.starts_empty = true;
 		else if (c == 'c')
 			r = pass == 0 ? read_file(config, optarg, why, why_size) : 0;
 		else

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -11,14 +12,17 @@
 #include <unistd.h>
 
 #include "proto/channel.h"
+#include "proto/codec.h"
 #include "server/clock.h"
 #include "server/log.h"
 #include "server/reaper.h"
 #include "server/request.h"
+#include "server/sweep.h"
+#include "server/task.h"
 #include "server/watch.h"
 
 /* Packets handled before the other connections of the loop have their turn. */
-enum { PACKETS_A_TURN = 16, LOOK_AGAIN_S = 1, LOOK_AGAIN_MAX_S = 64, SLOW_ASKING_NS = 50000000 };
+enum { PACKETS_A_TURN = 16, HELLO_S = 2, LOOK_AGAIN_S = 1, LOOK_AGAIN_MAX_S = 64, SLOW_ASKING_NS = 50000000 };
 
 /* For which the dead wait for others: a millisecond each, in which the loop does what there is to do. */
 enum { MAX_REAP_TURNS = 8, REAP_TURN_US = 1 };
@@ -30,9 +34,12 @@ conn_close_socket(struct conn *conn)
 {
 	if (conn->fd < 0)
 		return;
+	task_cancel(conn);
 	watch_end_all(conn);
-	event_free(conn->readable);
-	event_free(conn->writable);
+	if (conn->readable)
+		event_free(conn->readable);
+	if (conn->writable)
+		event_free(conn->writable);
 	close(conn->fd);
 	conn->fd = -1;
 	conn->n_pending = 0;
@@ -77,6 +84,7 @@ reap_dying(struct loop *loop)
 		conn_free(conn);
 	}
 	loop->n_dying = 0;
+	sweep_wake(loop);
 }
 
 static void
@@ -145,6 +153,7 @@ conn_end_session(struct conn *conn)
 		return false;
 	conn->session = NULL;
 	reaper_reap(session);
+	sweep_wake(conn->loop);
 	return true;
 }
 
@@ -190,6 +199,12 @@ on_again(evutil_socket_t fd, short what, void *ctx)
 
 	(void)fd;
 	(void)what;
+	/* Who has connected and says nothing. */
+	if (conn->fd >= 0) {
+		if (!conn->has_hello)
+			conn_free(conn);
+		return;
+	}
 	/* Less and less often: who lives on without his socket may do so for long, and his death shows at once. */
 	if (conn->again_s < LOOK_AGAIN_MAX_S)
 		conn->again_s *= 2;
@@ -218,7 +233,7 @@ on_readable(evutil_socket_t fd, short what, void *ctx)
 	struct conn *conn = ctx;
 
 	(void)what;
-	for (int i = 0; i < PACKETS_A_TURN && conn->n_pending == 0; i++) {
+	for (int i = 0; i < PACKETS_A_TURN && conn->n_pending == 0 && !conn->task; i++) {
 		unsigned char packet[PROTO_MAX_PACKET];
 		ssize_t n = channel_recv_from(fd, packet, sizeof packet, &conn->sender, MSG_DONTWAIT);
 		int r;
@@ -228,6 +243,14 @@ on_readable(evutil_socket_t fd, short what, void *ctx)
 		r = n > 0 ? request_handle(conn, packet, (size_t)n) : 0;
 		if (n > 0 && r == REQUEST_E_HEAVY)
 			return;
+		if (n > 0 && r == REQUEST_E_MOVED) {
+			/* Its socket is another loop's. */
+			event_free(conn->readable);
+			event_free(conn->writable);
+			conn->fd = -1;
+			conn_free(conn);
+			return;
+		}
 		if (n > 0 && r == 0)
 			continue;
 		if (n == -EMSGSIZE || n == -EMFILE || n > 0)
@@ -277,6 +300,24 @@ conn_send(struct conn *conn, const void *buf, size_t n, const int *fds, unsigned
 	event_add(conn->writable, NULL);
 }
 
+void
+conn_pause(struct conn *conn)
+{
+	event_del(conn->readable);
+}
+
+void
+conn_resume(struct conn *conn)
+{
+	event_add(conn->readable, NULL);
+}
+
+void
+conn_hang_up(struct conn *conn)
+{
+	end(conn);
+}
+
 int
 conn_open_nonce(struct conn *conn)
 {
@@ -315,20 +356,59 @@ conn_watch_death(struct conn *conn, uint64_t nonce)
 }
 
 void
-conn_new(struct loop *loop, int fd)
+conn_has_session(struct conn *conn)
+{
+	if (conn->is_stranger)
+		strangers_put(&conn->loop->slabd->strangers, conn->peer_uid);
+	conn->is_stranger = false;
+}
+
+/* Closes the oldest of the loop that has said nothing yet, of the same user or of any.  false: there is none. */
+static bool
+evict_silent(const struct conn *newcomer, bool is_any_user)
+{
+	struct conn *oldest = NULL;
+
+	for (struct conn *conn = newcomer->next; conn; conn = conn->next)
+		if (!conn->has_hello && (is_any_user || conn->peer_uid == newcomer->peer_uid))
+			oldest = conn;
+	if (oldest)
+		conn_free(oldest);
+	return oldest != NULL;
+}
+
+/*
+ * Where a user has as many as he may, or descriptors are few, who has been silent longest goes.  If nobody is silent it is told so when it says HELLO,
+ * unless descriptors are few.
+ */
+static bool
+may_stay(struct conn *conn)
+{
+	struct strangers *strangers = &conn->loop->slabd->strangers;
+	struct timeval patience = {HELLO_S, 0};
+
+	conn->peer_uid = conn->peer.uid;
+	if (strangers_are_many(strangers, conn->fd))
+		evict_silent(conn, true);
+	conn->is_stranger = strangers_take(strangers, conn->peer_uid) ||
+			    (evict_silent(conn, false) && strangers_take(strangers, conn->peer_uid));
+	conn->is_over_limit = !conn->is_stranger;
+	if (conn->is_over_limit && strangers_are_many(strangers, conn->fd))
+		return false;
+	return event_add(conn->again, &patience) == 0;
+}
+
+/* In the loop's list, without a socket. */
+static struct conn *
+conn_make(struct loop *loop)
 {
 	struct conn *conn = calloc(1, sizeof *conn);
-	socklen_t length = sizeof conn->peer;
 
-	if (!conn) {
-		close(fd);
-		return;
-	}
+	if (!conn)
+		return NULL;
 	conn->loop = loop;
-	conn->fd = fd;
+	conn->fd = -1;
 	conn->pidfd = -1;
-	conn->readable = event_new(loop->base, fd, EV_READ | EV_PERSIST, on_readable, conn);
-	conn->writable = event_new(loop->base, fd, EV_WRITE, on_writable, conn);
 	conn->again = evtimer_new(loop->base, on_again, conn);
 	conn->next = loop->conns;
 	conn->prevp = &loop->conns;
@@ -336,9 +416,130 @@ conn_new(struct loop *loop, int fd)
 		conn->next->prevp = &conn->next;
 	loop->conns = conn;
 	atomic_add(&loop->n_conns, 1);
-	if (!conn->readable || !conn->writable || !conn->again || event_add(conn->readable, NULL) < 0 ||
-	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &conn->peer, &length) < 0)
+	return conn;
+}
+
+/* The socket is the connection's.  false: there is no memory for it. */
+static bool
+conn_open_socket(struct conn *conn, int fd)
+{
+	socklen_t length = sizeof conn->peer;
+
+	conn->fd = fd;
+	conn->readable = event_new(conn->loop->base, fd, EV_READ | EV_PERSIST, on_readable, conn);
+	conn->writable = event_new(conn->loop->base, fd, EV_WRITE, on_writable, conn);
+	return conn->readable && conn->writable && conn->again && event_add(conn->readable, NULL) == 0 &&
+	       getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &conn->peer, &length) == 0;
+}
+
+void
+conn_new(struct loop *loop, int fd)
+{
+	struct conn *conn = conn_make(loop);
+
+	if (!conn)
+		close(fd);
+	else if (!conn_open_socket(conn, fd) || !may_stay(conn))
 		conn_free(conn);
+}
+
+int
+conn_adopt(struct loop *loop, struct session *session, int pidfd)
+{
+	static const struct timeval again = {LOOK_AGAIN_S, 0};
+	struct conn *conn = conn_make(loop);
+
+	if (!conn) {
+		close(pidfd);
+		return -ENOMEM;
+	}
+	conn->pidfd = pidfd;
+	conn->peer = (struct ucred){session->pid, session->uid, session->gid};
+	conn->session = session;
+	/* To the dead slabd it did. */
+	conn->has_hello = true;
+	conn->again_s = LOOK_AGAIN_S;
+	session->loop = (unsigned)(loop - loop->slabd->loops);
+	conn->died = event_new(loop->base, pidfd, EV_READ, on_died, conn);
+	/* Of a read-only one no mapping tells whether it has ended, so only its process's death does. */
+	if (!conn->again || !conn->died || event_add(conn->died, NULL) < 0 || (!session->is_readonly && event_add(conn->again, &again) < 0)) {
+		conn_free(conn);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+/* The session's connection in this loop, in which nothing of it is changed but by the loop. */
+static struct conn *
+find(const struct loop *loop, const struct loop_message *m)
+{
+	for (struct conn *conn = loop->conns; conn; conn = conn->next)
+		if (conn->session && conn->session->arena == m->arena && conn->session->id == m->client_id)
+			return conn;
+	return NULL;
+}
+
+static enum proto_status
+check_resume(const struct conn *conn, const struct loop_message *m, char *why, size_t why_size)
+{
+	if (!conn || is_dead(conn)) {
+		snprintf(why, why_size, "there is no session of client %u here", m->client_id);
+		return PROTO_STATUS_STALE;
+	}
+	/* Its process lives, so its number is nobody else's, and was not when the peer connected. */
+	if (!conn->session->token || conn->session->token != m->token || conn->session->pid != m->pid) {
+		snprintf(why, why_size, "the session of client %u is another process's", m->client_id);
+		return PROTO_STATUS_ACCESS;
+	}
+	if (conn->fd >= 0) {
+		snprintf(why, why_size, "the session of client %u has its connection still", m->client_id);
+		return PROTO_STATUS_BUSY;
+	}
+	return PROTO_STATUS_OK;
+}
+
+void
+conn_take_up(struct loop *loop, const struct loop_message *m)
+{
+	char why[PROTO_SENTENCE_BYTES];
+	unsigned char buf[512];
+	union proto_reply reply = {0};
+	struct conn *conn = find(loop, m);
+	enum proto_status status = check_resume(conn, m, why, sizeof why);
+	int n;
+
+	if (status == PROTO_STATUS_OK)
+		event_del(conn->again);
+	else
+		conn = conn_make(loop);
+	if (!conn) {
+		close(m->fd);
+		return;
+	}
+	if (!conn_open_socket(conn, m->fd)) {
+		if (conn->session)
+			end(conn);
+		else
+			conn_free(conn);
+		return;
+	}
+	conn->has_hello = true;
+	if (status == PROTO_STATUS_OK) {
+		session_resume(conn->session);
+		log_info("client %u (pid %d) has taken its session up again", conn->session->id, conn->peer.pid);
+		n = proto_pack_reply(buf, sizeof buf, PROTO_OP_RESUME, m->request_id, &reply);
+	} else {
+		/* It counts as before. */
+		conn->peer_uid = conn->peer.uid;
+		conn->is_stranger = strangers_take(&loop->slabd->strangers, conn->peer_uid);
+		if (!conn->is_stranger) {
+			conn_free(conn);
+			return;
+		}
+		n = proto_pack_error(buf, sizeof buf, m->request_id, status, why);
+	}
+	if (n > 0)
+		conn_send(conn, buf, (size_t)n, NULL, 0);
 }
 
 void
@@ -348,6 +549,8 @@ conn_free(struct conn *conn)
 	if (conn->next)
 		conn->next->prevp = conn->prevp;
 	atomic_add(&conn->loop->n_conns, -1u);
+	conn_has_session(conn);
+	task_cancel(conn);
 	watch_end_all(conn);
 	if (conn->fd >= 0) {
 		if (conn->readable)

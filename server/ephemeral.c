@@ -212,6 +212,8 @@ ephemeral_new(struct ephemeral **ephemeralp, char **command, struct slabd_option
 	e->command = command;
 	e->status = EPHEMERAL_STATUS_FAILED;
 	getrlimit(RLIMIT_NOFILE, &e->files_before);
+	/* Whoever keeps descriptors here keeps them for another slabd (store.h). */
+	unsetenv("FDSTORE");
 	/* First, or a descriptor of ours would have its number. */
 	r = command || fcntl(STDOUT_FILENO, F_GETFD) >= 0 ? 0 : -errno;
 	if (r < 0)

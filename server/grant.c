@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "server/claim.h"
+#include "server/log.h"
 #include "server/quota.h"
 #include "server/recall.h"
 #include "server/stash.h"
@@ -25,7 +26,7 @@ enum { FAIR_SHARE = 16, FAIR_BYTES = 8 * 1024 * 1024 };
 /* Compare-and-swaps on one word that may be lost to a client that does not stop writing it. */
 enum { MAX_LOST = 64 };
 
-/* Empty sheaves that stay on a client's list. */
+/* Empty sheaves that are left on a client's list at most, whatever barn_empty says: beyond that another cache of the client may want them. */
 enum { MAX_EMPTY = 256 };
 
 /* Sheaves that are asked for before the first of them is looked at. */
@@ -126,14 +127,11 @@ take_clear_word(struct take *t, uint32_t *word)
 	return false;
 }
 
-/* Checks that it is OUT, and marks it. false: it is not. */
-__attribute__((always_inline)) static inline bool
-take_mark(struct take *t, uint32_t place, const struct slab_object *o)
+__attribute__((always_inline)) static inline void
+mark(struct take *t, uint32_t place, const struct slab_object *o)
 {
 	struct arena *arena = t->session->arena;
 
-	if (slab_get(arena, o->word) != SLAB_OUT)
-		return false;
 	t->n_marked++;
 	if (t->cache->flags & LAYOUT_CACHE_RUNS)
 		t->bytes += slab_object_bytes(arena, t->cache, o->slab);
@@ -149,6 +147,15 @@ take_mark(struct take *t, uint32_t place, const struct slab_object *o)
 		node_put_free(arena, t->node, o->slab, o->word, &t->discard);
 		t->page = NO_PAGE;
 	}
+}
+
+/* Checks that it is OUT, and marks it. false: it is not. */
+__attribute__((always_inline)) static inline bool
+take_mark(struct take *t, uint32_t place, const struct slab_object *o)
+{
+	if (slab_get(t->session->arena, o->word) != SLAB_OUT)
+		return false;
+	mark(t, place, o);
 	return true;
 }
 
@@ -210,7 +217,7 @@ take_all_checks_first(struct take *t, uint32_t size)
 	atomic_write(&t->sheaf->size, 0);
 	for (uint32_t i = 0; i < size; i++)
 		if (is_good[i] && take_clear_word(t, &t->session->arena->words[objects[i].word]))
-			take_mark(t, places[i], &objects[i]);
+			mark(t, places[i], &objects[i]);
 }
 #endif
 
@@ -305,17 +312,19 @@ hand_out(struct session *session, struct cache *cache, uint32_t slot, bool to_ap
 
 /* Their lines lie in the client's cache. */
 static void
-prefetch_sheaves(const struct session *session, const int32_t *slots, uint32_t n)
+prefetch_sheaves(const struct session *session, const uint16_t *slots, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
 		for (size_t off = 0; off < sheaf_bytes(session->slots[slots[i]].capacity); off += 64)
-			atomic_prefetch_write((char *)session_sheaf(session, (uint32_t)slots[i]) + off);
+			atomic_prefetch_write((char *)session_sheaf(session, slots[i]) + off);
 }
 
 /* A slot that was on one of the client's lists. */
 static void
 take_slot(struct session *session, struct cache *cache, uint32_t slot, uint32_t holder, bool to_barn)
 {
+	uint32_t max_empty = cache->barn_empty < MAX_EMPTY ? cache->barn_empty : MAX_EMPTY;
+
 	if (session->slots[slot].cache != cache->id) {
 		session_fault(session, "a slot of another cache on a list");
 		return;
@@ -324,7 +333,7 @@ take_slot(struct session *session, struct cache *cache, uint32_t slot, uint32_t 
 		return;
 	grant_take_back(session, slot, to_barn);
 	if (to_barn && session->slots[slot].capacity == cache->capacity && !cache->is_sheafless &&
-		barn_count(atomic_read(&session_cache(session, cache->id)->empty)) < MAX_EMPTY)
+		barn_count(atomic_read(&session_cache(session, cache->id)->empty)) < max_empty)
 		hand_out(session, cache, slot, false, true);
 	else
 		session_slot_put(session, slot);
@@ -338,7 +347,7 @@ static void
 take_list(struct session *session, struct cache *cache, uint64_t *head, uint32_t holder, bool to_barn)
 {
 	struct layout_slot *shown = session_slots(session);
-	int32_t slots[TAKE_AT_ONCE];
+	uint16_t slots[TAKE_AT_ONCE];
 	uint32_t n;
 
 	for (uint32_t left = session->n_slots; left > 0; left -= n) {
@@ -347,7 +356,7 @@ take_list(struct session *session, struct cache *cache, uint64_t *head, uint32_t
 			return;
 		prefetch_sheaves(session, slots, n);
 		for (uint32_t i = 0; i < n; i++)
-			take_slot(session, cache, (uint32_t)slots[i], holder, to_barn);
+			take_slot(session, cache, slots[i], holder, to_barn);
 	}
 }
 
@@ -384,6 +393,8 @@ grant_call_in(struct session *session, struct cache *cache)
 	take_list(session, cache, &lists->returned, LAYOUT_HOLDER_RETURNED, false);
 	take_list(session, cache, &lists->full, LAYOUT_HOLDER_BARN, false);
 	stash_trim(session, cache, 0);
+	/* Its client shall ask for fewer. */
+	atomic_write(&lists->n_granted, UINT32_MAX);
 }
 
 /* Keeps the newest sheaves of the list, max_kept of them, of the cache's capacity, and takes the others. */
@@ -425,7 +436,7 @@ grant_trim(struct session *session, struct cache *cache)
 	uint64_t max_full = cache->max_cached / ((uint64_t)cache->capacity * cache->object_bytes);
 
 	trim_list(session, cache, &lists->full, max_full == 0 ? 1 : max_full < LAYOUT_MAX_SLOTS ? (uint32_t)max_full : LAYOUT_MAX_SLOTS);
-	trim_list(session, cache, &lists->empty, LAYOUT_MAX_SLOTS);
+	trim_list(session, cache, &lists->empty, cache->barn_empty);
 }
 
 /* A grant under way. */
@@ -436,6 +447,7 @@ struct lending {
 	uint64_t room;        /* objects that the client's quota leaves */
 	uint32_t want;        /* of the sheaf at hand: its capacity, or what that leaves */
 	const uint8_t *nodes; /* near to far */
+	unsigned n_nodes;     /* of these, those that may serve the client: all, or (node-policy strict) its own */
 	struct stash *stash;  /* of the nearest; NULL: none */
 	uint64_t fresh;       /* objects that may still be carved */
 	bool is_ahead;        /* nobody waits for it: what others keep idle they keep */
@@ -445,6 +457,18 @@ struct lending {
 	unsigned relieved; /* stages of recall_relieve() */
 	int r; /* why carving failed last */
 };
+
+/* A client got memory of another node than it runs on. */
+static void
+note_elsewhere(const struct lending *l, const struct node *node, uint64_t n)
+{
+	struct arena *arena = l->session->arena;
+	unsigned own = l->nodes[0];
+
+	if (node->index != own && n && atomic_add(&arena->n_from_elsewhere[own], n) == 0)
+		log_notice("arena '%s': node %u has no memory for its clients: they get objects on node %u (node-policy preferred)", arena->name,
+			arena->topology.os_node[own], arena->topology.os_node[node->index]);
+}
 
 /* Objects of the barn's oldest sheaf, up to want; the rest go to their slabs. list_lock held. */
 static uint32_t
@@ -532,10 +556,11 @@ fill_resident(struct lending *l, struct node *node, uint32_t fresh, struct sheaf
 	if (n && *size == n)
 		atomic_add(&node->n_sheaves_granted, 1);
 	node_unlock(node);
+	note_elsewhere(l, node, n);
 	node_discard(arena, &discard);
 }
 
-/* Carves one slab on the nearest node that has memory; 0: there is none. */
+/* Carves one slab on the nearest node that has memory, of those that may serve the client; 0: there is none. */
 static uint32_t
 carve(struct lending *l, struct node **nodep)
 {
@@ -544,7 +569,7 @@ carve(struct lending *l, struct node **nodep)
 	l->r = -EDQUOT;
 	if (!quota_may_carve(l->session, (uint64_t)LAYOUT_PAGE_BYTES << l->cache->order))
 		return 0;
-	for (unsigned i = 0; i < l->cache->n_nodes; i++) {
+	for (unsigned i = 0; i < l->n_nodes; i++) {
 		struct node *node = &l->cache->nodes[l->nodes[i]];
 		uint32_t slab;
 
@@ -586,7 +611,7 @@ fill(struct lending *l, uint32_t slot)
 		} else if (!l->is_ahead && recall_relieve(l->session, l->cache, &l->relieved)) {
 			l->stash = NULL; /* no time to set anything aside */
 			l->fresh = l->fresh ? l->fresh : l->capacity;
-			for (unsigned i = 0; i < l->cache->n_nodes && size < l->want; i++)
+			for (unsigned i = 0; i < l->n_nodes && size < l->want; i++)
 				fill_resident(l, &l->cache->nodes[l->nodes[i]], 0, sheaf, &size);
 		} else {
 			break;
@@ -618,9 +643,22 @@ fair_sheaves(struct session *session, struct cache *cache, bool is_ahead)
 	return fair < MAX_SHEAVES ? (uint32_t)fair : MAX_SHEAVES;
 }
 
+/* Begins the sentence with what is in the way of the other nodes' memory; its length. */
+static size_t
+explain_node(const struct lending *l, char *why, size_t why_size)
+{
+	const struct arena *arena = l->session->arena;
+
+	if (l->n_nodes == l->cache->n_nodes)
+		return 0;
+	return (size_t)snprintf(why, why_size, "node %u alone may serve this client (node-policy=strict in [arena %s]): ",
+		arena->topology.os_node[l->nodes[0]], arena->name);
+}
+
 static int
 explain_shortage(const struct lending *l, char *why, size_t why_size)
 {
+	size_t used = explain_node(l, why, why_size);
 	struct arena *arena = l->session->arena;
 	char note[sizeof arena->page_note], top[STATS_TOP_BYTES] = "";
 	uint64_t idle_bytes;
@@ -629,6 +667,8 @@ explain_shortage(const struct lending *l, char *why, size_t why_size)
 	pthread_mutex_lock(&arena->ledger_lock);
 	memcpy(note, arena->page_note, sizeof note);
 	pthread_mutex_unlock(&arena->ledger_lock);
+	why += used;
+	why_size -= used;
 	if (l->r == -ENOSPC)
 		stats_top_holder(arena, top, sizeof top);
 	if (l->r == -ENOSPC && idlest)
@@ -656,7 +696,7 @@ carve_run(struct lending *l, uint32_t n_pages, uint32_t slot)
 	l->r = -EDQUOT;
 	if (!quota_may_carve(l->session, (uint64_t)n_pages * LAYOUT_PAGE_BYTES))
 		return false;
-	for (unsigned i = 0; i < l->cache->n_nodes; i++) {
+	for (unsigned i = 0; i < l->n_nodes; i++) {
 		struct node *node = &l->cache->nodes[l->nodes[i]];
 		uint32_t slab;
 
@@ -674,6 +714,7 @@ carve_run(struct lending *l, uint32_t n_pages, uint32_t slot)
 		STEP(GRANT_SIZED);
 		atomic_add(&node->n_sheaves_granted, 1);
 		node_unlock(node);
+		note_elsewhere(l, node, 1);
 		return true;
 	}
 	return false;
@@ -684,6 +725,7 @@ static int
 lend_run(struct lending *l, uint32_t n_pages, struct grant *grant, char *why, size_t why_size)
 {
 	struct arena *arena = l->session->arena;
+	size_t used;
 	int32_t slot;
 
 	if (n_pages == 0) {
@@ -712,7 +754,8 @@ lend_run(struct lending *l, uint32_t n_pages, struct grant *grant, char *why, si
 		session_slot_put(l->session, (uint32_t)slot);
 		if (l->r != -ENOSPC)
 			return explain_shortage(l, why, why_size);
-		snprintf(why, why_size, "arena '%s' has no %u pages side by side left: its limit is %llu bytes (--arena-size), %llu are committed",
+		used = explain_node(l, why, why_size);
+		snprintf(why + used, why_size - used, "arena '%s' has no %u pages side by side left: its limit is %llu bytes (--arena-size), %llu are committed",
 			arena->name, n_pages, (unsigned long long)arena->options.limit_bytes,
 			(unsigned long long)atomic_read(&arena->committed_bytes));
 		return -ENOMEM;
@@ -778,6 +821,7 @@ grant_refill(struct session *session, struct cache *cache, const struct grant_re
 		.is_all_or_none = to_app,
 		.is_ahead = request->is_ahead,
 		.nodes = arena->topology.order[topology_node_of_os_node(&arena->topology, request->os_node)],
+		.n_nodes = arena->options.is_node_strict ? 1 : cache->n_nodes,
 	};
 
 	if (l.capacity > LAYOUT_MAX_SHEAF) {

@@ -24,6 +24,8 @@ struct listener {
 	int lock_fd;
 	char *path; /* NULL: systemd's */
 	bool is_bound;
+	bool is_kept; /* in the store, for the next slabd */
+	bool is_waiting; /* for descriptors, and it was said */
 	struct event *readable;
 	struct event *resume;
 };
@@ -54,9 +56,13 @@ on_readable(evutil_socket_t fd, short what, void *ctx)
 			continue;
 		}
 		if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-			log_warning("a connection has to wait: %s; raise LimitNOFILE=", strerror(errno));
+			if (!listener->is_waiting)
+				log_warning("connections have to wait: %s; raise LimitNOFILE=", strerror(errno));
+			listener->is_waiting = true;
 			event_del(listener->readable);
 			event_add(listener->resume, &pause);
+		} else if (errno == EAGAIN) {
+			listener->is_waiting = false;
 		}
 		return;
 	}
@@ -122,6 +128,28 @@ clear_path(const char *path, const struct sockaddr_un *address, char *why, size_
 	return 0;
 }
 
+/* The socket that a dead slabd listened on at the path, with who has connected since; false: there is none, or the path is no longer its. */
+static bool
+take_kept(struct listener *listener)
+{
+	struct sockaddr_un address = {0};
+	socklen_t length = sizeof address;
+	struct stat st;
+	int fd = store_take(&listener->slabd->store, STORE_CONTROL);
+
+	if (fd < 0)
+		return false;
+	if (getsockname(fd, (struct sockaddr *)&address, &length) < 0 || address.sun_family != AF_UNIX ||
+		strcmp(address.sun_path, listener->path) != 0 || lstat(listener->path, &st) < 0 || !S_ISSOCK(st.st_mode)) {
+		close(fd);
+		store_drop(&listener->slabd->store, STORE_CONTROL, 1);
+		return false;
+	}
+	listener->fd = fd;
+	listener->is_bound = listener->is_kept = true;
+	return true;
+}
+
 static int
 listen_at(struct listener *listener, const struct slabd_options *options, char *why, size_t why_size)
 {
@@ -139,6 +167,8 @@ listen_at(struct listener *listener, const struct slabd_options *options, char *
 	if (!listener->path)
 		return -ENOMEM;
 	r = take_lock(listener, why, why_size);
+	if (r == 0 && take_kept(listener))
+		return 0;
 	if (r == 0)
 		r = clear_path(path, &address, why, why_size);
 	if (r < 0) {
@@ -164,6 +194,8 @@ listen_at(struct listener *listener, const struct slabd_options *options, char *
 		r = -errno;
 		snprintf(why, why_size, "%s: %s", path, strerror(-r));
 	}
+	if (r == 0)
+		listener->is_kept = store_keep(&listener->slabd->store, STORE_CONTROL, &listener->fd, 1) == 0;
 	return r;
 }
 
@@ -171,17 +203,17 @@ int
 listener_new(struct listener **listenerp, struct slabd *slabd, const struct slabd_options *options, char *why, size_t why_size)
 {
 	struct listener *listener = calloc(1, sizeof *listener);
-	int n = sd_listen_fds(1), r = 0, on = 1, off = 0;
+	int n = slabd->store.n_passed, r = 0, on = 1, off = 0;
 
 	if (!listener)
 		return -ENOMEM;
 	listener->slabd = slabd;
 	listener->fd = listener->lock_fd = -1;
-	if (n > 1 || (n == 1 && sd_is_socket_unix(SD_LISTEN_FDS_START, SOCK_SEQPACKET, 1, NULL, 0) <= 0)) {
+	if (n > 1 || (n == 1 && sd_is_socket_unix(slabd->store.passed_fd, SOCK_SEQPACKET, 1, NULL, 0) <= 0)) {
 		snprintf(why, why_size, "systemd passed %d descriptors; one is wanted, of ListenSequentialPacket=", n);
 		r = -EINVAL;
 	} else if (n == 1) {
-		listener->fd = SD_LISTEN_FDS_START;
+		listener->fd = slabd->store.passed_fd;
 		r = fcntl(listener->fd, F_SETFL, fcntl(listener->fd, F_GETFL) | O_NONBLOCK) < 0 ? -errno : 0;
 	} else {
 		r = listen_at(listener, options, why, why_size);
@@ -218,6 +250,8 @@ listener_free(struct listener *listener)
 		event_free(listener->readable);
 	if (listener->resume)
 		event_free(listener->resume);
+	if (listener->is_kept)
+		store_drop(&listener->slabd->store, STORE_CONTROL, 1);
 	if (listener->is_bound)
 		unlink(listener->path);
 	if (listener->fd >= 0)

@@ -18,6 +18,7 @@ static const char help[] = "usage: slabd [OPTION]...\n"
 			   "  --check-config           only say whether the settings are right: exit status 0 or 1\n"
 			   "  --socket=PATH            where clients connect (default /run/slabd/slabd.sock; systemd may pass a socket)\n"
 			   "  --threads=N              event loops (default 1)\n"
+			   "  --start-empty            give up what a dead slabd left with systemd or slabd-keeper, instead of adopting it\n"
 			   "  --ephemeral              for a test suite: a private socket, SLABD_SOCKET=PATH on standard output, and an end with\n"
 			   "                           the parent process; or, with SLABD_SOCKET in its environment, runs COMMAND and ends with it\n"
 			   "  --help, --version\n"
@@ -29,6 +30,9 @@ static const char help[] = "usage: slabd [OPTION]...\n"
 			   "                           --ephemeral: 4k)\n"
 			   "  --profile=NAME           knobs: default; kernel, the kernel's own numbers; tiny, nothing kept idle; server, "
 			   "more with more CPUs\n";
+
+/* Exit status if it may not, or cannot, adopt. */
+enum { EXIT_REFUSED = 3 };
 
 /* What slabd was started with, and what it has reread since. */
 struct settings {
@@ -66,15 +70,17 @@ serve(struct config *config)
 		r = slabd_new(&slabd, &config->options, why, sizeof why);
 	if (r == 0 && ephemeral)
 		r = ephemeral_start(ephemeral, slabd, why, sizeof why);
-	if (r < 0) {
+	if (r != 0) {
 		log_error("%s", why);
+		if (r == SLABD_E_REFUSED)
+			log_error("what the dead slabd left stays with whoever keeps it; --start-empty gives it up");
 	} else {
 		r = slabd_run(slabd);
 		if (r < 0)
 			log_error("%s", strerror(-r));
 	}
 	slabd_free(slabd);
-	status = r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+	status = r == SLABD_E_REFUSED ? EXIT_REFUSED : r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 	if (config->command)
 		status = ephemeral ? ephemeral_status(ephemeral) : EPHEMERAL_STATUS_FAILED;
 	ephemeral_free(ephemeral);

@@ -130,6 +130,19 @@ node_add_run(struct arena *arena, struct node *node, uint32_t number)
 	node->n_carved++;
 }
 
+void
+node_adopt_slab(struct arena *arena, struct node *node, uint32_t number)
+{
+	struct slab *slab = &arena->slabs[number];
+
+	if (slab->n_free && slab->order != SLAB_RUN)
+		list_add(arena, node, number, 0);
+	node->n_slabs++;
+	node->n_pages += slab_pages(slab);
+	atomic_write(&node->n_objects, node->n_objects + slab->n_objects);
+	node->n_free += slab->n_free;
+}
+
 uint32_t
 node_take_slab(struct arena *arena, struct node *node, uint32_t *places, uint32_t want)
 {

@@ -82,6 +82,9 @@ void node_add_slab(struct arena *arena, struct node *node, uint32_t slab);
 /* Counts a fresh run, which is on no list: OUT from here on. Lock held. */
 void node_add_run(struct arena *arena, struct node *node, uint32_t slab);
 
+/* A slab, or run, of a dead slabd's, whose n_free is right: counted, and on the list if it has free objects. */
+void node_adopt_slab(struct arena *arena, struct node *node, uint32_t slab);
+
 /* Takes up to want objects off the first partial slab, lowest first: marks them OUT, then writes their places. Lock held. Returns how many. */
 uint32_t node_take_slab(struct arena *arena, struct node *node, uint32_t *places, uint32_t want);
 

@@ -17,6 +17,7 @@
 #include <sys/types.h>
 
 #include "server/cache.h"
+#include "server/census.h"
 #include "server/session.h"
 
 /* Who left them. */
@@ -55,16 +56,36 @@ struct orphan_group {
 	uint64_t bytes;
 };
 
-/* The first group after that one, by cache and client.  -ENOMEM. */
-int orphan_list(struct arena *arena, uint32_t after_cache, uint32_t after_client, struct orphan_group *group);
+/* A question for the first group after that one, by cache and client; free() ends it. */
+struct orphan_walk {
+	uint64_t asked_ns;
+	uint32_t after_cache;
+	uint32_t after_client;
+	uint32_t cache; /* that is looked at, or the next one above */
+	struct census_walk count;
+};
+
+enum { ORPHAN_E_MORE = 1 }; /* of orphan_list(): ask again, it goes on from there */
+
+int orphan_walk_new(struct orphan_walk **walkp, uint64_t asked_ns, uint32_t after_cache, uint32_t after_client);
+
+/* 0 and the group, whose cache is 0 if there are no more; ORPHAN_E_MORE; -ENOMEM. */
+int orphan_list(struct arena *arena, struct orphan_walk *walk, struct orphan_group *group);
 
 struct orphan_filter {
 	uint32_t cache;     /* 0: all */
 	uint32_t client_id; /* 0: all */
 	int64_t min_age_ns;
+	uint64_t max_bytes; /* 0: all */
 };
 
 /* Frees what the filter lets through, from slab number `from` on, a part at a time; returns where to go on, 0: all was seen. */
 uint32_t orphan_reclaim(struct arena *arena, const struct orphan_filter *filter, uint32_t from, uint64_t *n_freedp, uint64_t *bytesp);
+
+/*
+ * Clients have ended: if the dead have left more than the arena's max-orphans, frees what is too much, of who died first first, and logs whose
+ * it was.  What waited longest is the least likely to be adopted; of the dead whose turn it is only as much as must be.  Takes sessions_lock.
+ */
+void orphan_bound(struct arena *arena);
 
 #endif

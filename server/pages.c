@@ -555,6 +555,76 @@ pages_mark(struct pages *pages, uint32_t first, uint32_t order)
 	return r;
 }
 
+int
+pages_mark_run(struct pages *pages, uint32_t first, uint32_t n_pages)
+{
+	uint32_t page, order;
+	int r = n_pages == 0 || n_pages > pages->n_pages || first > pages->n_pages - n_pages ? -EINVAL : 0;
+
+	for (page = first; r == 0 && page < first + n_pages; page += 1u << order) {
+		order = block_order(pages, page, first + n_pages - page);
+		r = pages_mark(pages, page, order);
+	}
+	return r;
+}
+
+void
+pages_mark_free(struct pages *pages)
+{
+	pthread_mutex_lock(&pages->lock);
+	if (pages->n_seen_units)
+		mark_units_locked(pages, 0, pages->n_seen_units << pages->unit_order);
+	pthread_mutex_unlock(&pages->lock);
+}
+
+void
+pages_adopt(struct pages *pages, uint32_t unit)
+{
+	check_own(unit < pages->n_pages >> pages->unit_order);
+	pthread_mutex_lock(&pages->lock);
+	check_own(!unit_is_committed(pages, unit));
+	adopt_unit_locked(pages, unit);
+	pthread_mutex_unlock(&pages->lock);
+}
+
+void
+pages_hold(struct pages *pages)
+{
+	pthread_mutex_lock(&pages->lock);
+	moving_wait_locked(pages);
+	pages->is_moving = true;
+	pthread_mutex_unlock(&pages->lock);
+}
+
+void
+pages_release(struct pages *pages)
+{
+	pthread_mutex_lock(&pages->lock);
+	pages->is_moving = false;
+	pthread_cond_broadcast(&pages->moved);
+	trim_locked(pages);
+	pthread_mutex_unlock(&pages->lock);
+}
+
+bool
+pages_next_hole(struct pages *pages, uint32_t from, uint32_t *firstp, uint32_t *n_pagesp)
+{
+	uint32_t n_units = pages->n_pages >> pages->unit_order, unit = from >> pages->unit_order, end;
+
+	pthread_mutex_lock(&pages->lock);
+	while (unit < n_units && unit_is_committed(pages, unit))
+		unit++;
+	for (end = unit; end < pages->n_seen_units && !unit_is_committed(pages, end); end++)
+		;
+	/* Those never seen are all holes. */
+	if (end >= pages->n_seen_units)
+		end = n_units;
+	pthread_mutex_unlock(&pages->lock);
+	*firstp = unit << pages->unit_order;
+	*n_pagesp = (end - unit) << pages->unit_order;
+	return end > unit;
+}
+
 void
 pages_count(struct pages *pages, struct pages_counters *countersp)
 {

@@ -112,6 +112,20 @@ void pages_let_go(struct pages *pages);
  */
 int pages_mark(struct pages *pages, uint32_t first, uint32_t order);
 
+/* The same for a run of pages.  And: the unit is committed, by what a predecessor says; free, as a whole, until part of it is claimed. */
+int pages_mark_run(struct pages *pages, uint32_t first, uint32_t n_pages);
+void pages_adopt(struct pages *pages, uint32_t unit);
+/* Units that are free are marked as if they had come free now. */
+void pages_mark_free(struct pages *pages);
+/*
+ * Nothing is committed or given back between the two, but by who holds them: callers that need a unit wait.  Other blocks come and go meanwhile.
+ */
+void pages_hold(struct pages *pages);
+void pages_release(struct pages *pages);
+
+/* Held.  The first run of pages from `from` on of which slabd has committed none: its first page and length; false: there is no more. */
+bool pages_next_hole(struct pages *pages, uint32_t from, uint32_t *firstp, uint32_t *n_pagesp);
+
 void pages_count(struct pages *pages, struct pages_counters *countersp);
 
 /* Pages that would go, were it not for ops->kept_from: whole units, free, beyond the reserve.  Takes time by the number of them. */

@@ -6,7 +6,7 @@
 
 #include "server/geometry.h"
 
-enum { TINY_MAX_ORDER = 1, KERNEL_BARN_FULL = 10, SERVER_MIN_PARTIAL_MAX = 64, SERVER_MAX_SCALE = 8 };
+enum { TINY_MAX_ORDER = 1, KERNEL_BARN_FULL = 10, KERNEL_BARN_EMPTY = 10, SERVER_MIN_PARTIAL_MAX = 64, SERVER_MAX_SCALE = 8 };
 
 static const uint64_t server_arena_unit = 256ull << 20;
 static const uint64_t mib = 1ull << 20;
@@ -23,16 +23,17 @@ static const uint64_t mib = 1ull << 20;
  *   min_partial           formula 5..10  formula 5..10  0        formula * scale, 5..64   S1: fewer slabs given back and carved anew
  *   cpu_partial           0              formula 6..120 0        formula * scale     S1: a client's refills come from what it has aside
  *   barn_full             16 MiB         10 sheaves     0        16 MiB * scale      whole sheaves go between clients without a slab touched
+ *   barn_empty           as max_cached  10 sheaves     -        as max_cached        a burst of frees finds sheaves to go into; 64 at least
  *   max_cached            32 MiB         32 MiB         32 MiB   32 MiB * scale      bursts stay within the process
  */
 static const struct profile profiles[] = {
 	[ARENA_PROFILE_DEFAULT] = {"default", false, false, 1, GEOMETRY_MAX_ORDER, 1, 1, GEOMETRY_MIN_PARTIAL_MIN, GEOMETRY_MIN_PARTIAL_MAX, 0,
-		0, 16 * mib, 32 * mib},
+		0, 16 * mib, 0, 32 * mib},
 	[ARENA_PROFILE_KERNEL] = {"kernel", false, true, 1, GEOMETRY_MAX_ORDER, 1, 1, GEOMETRY_MIN_PARTIAL_MIN, GEOMETRY_MIN_PARTIAL_MAX,
-		1, KERNEL_BARN_FULL, 0, 32 * mib},
-	[ARENA_PROFILE_TINY] = {"tiny", true, false, 1, TINY_MAX_ORDER, 1, 1, 0, 0, 0, KERNEL_BARN_FULL, 0, 32 * mib},
+		1, KERNEL_BARN_FULL, 0, KERNEL_BARN_EMPTY, 32 * mib},
+	[ARENA_PROFILE_TINY] = {"tiny", true, false, 1, TINY_MAX_ORDER, 1, 1, 0, 0, 0, KERNEL_BARN_FULL, 0, KERNEL_BARN_EMPTY, 32 * mib},
 	[ARENA_PROFILE_SERVER] = {"server", false, false, 1, LAYOUT_MAX_ORDER, 2, 1, GEOMETRY_MIN_PARTIAL_MIN, SERVER_MIN_PARTIAL_MAX, 1,
-		0, 16 * mib, 32 * mib},
+		0, 16 * mib, 0, 32 * mib},
 };
 
 enum { N_PROFILES = sizeof profiles / sizeof profiles[0] };

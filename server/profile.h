@@ -13,6 +13,8 @@
 
 enum arena_profile { ARENA_PROFILE_DEFAULT, ARENA_PROFILE_KERNEL, ARENA_PROFILE_TINY, ARENA_PROFILE_SERVER };
 
+enum { PROFILE_MIN_EMPTY = 64 };
+
 struct profile {
 	const char *name;
 	bool is_sheafless;
@@ -27,6 +29,7 @@ struct profile {
 	uint32_t cpu_partial_factor; /* of the formula's cpu_partial; 0: no client has a stash */
 	uint32_t barn_full; /* sheaves; 0: as many as barn_bytes hold */
 	uint64_t barn_bytes;
+	uint32_t barn_empty; /* sheaves; 0: as many as a client may keep with objects, and PROFILE_MIN_EMPTY at least */
 	uint64_t max_cached;
 };
 

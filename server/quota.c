@@ -73,7 +73,7 @@ objects_lacking(const struct session *session, const struct cache *k, uint64_t i
 static uint64_t
 bytes_missing(const struct session *session, const struct tally *t)
 {
-	int64_t lacking = atomic_read(&session->bytes_drawn) - (int64_t)(t->census.bytes[session->client] + session_idle_bytes(session, true));
+	int64_t lacking = atomic_read(session->bytes_drawn) - (int64_t)(t->census.bytes[session->client] + session_idle_bytes(session, true));
 	int64_t n = lacking < t->bytes_missing ? lacking : t->bytes_missing;
 
 	return n > 0 ? (uint64_t)n : 0;
@@ -108,6 +108,8 @@ count_unseen(struct arena *arena, struct tally *t)
 			add_up(&t->wordless[k->id], atomic_read(&k->n_dead_drawn));
 		}
 	for (const struct session *s = arena->first_session; s; s = s->next) {
+		if (s->is_readonly)
+			continue;
 		t->bytes_missing -= (int64_t)session_idle_bytes(s, true);
 		count_idle(s, t->idle);
 		for (const struct cache *k = arena_cache_after(arena, 0); k; k = arena_cache_after(arena, k->id))
@@ -143,7 +145,7 @@ settle(struct session *session, struct tally *t)
 			wordless += share(&t->wordless[k->id], objects_lacking(session, k, t->idle[k->id])) * k->object_bytes;
 	atomic_write(&q->held, t->census.bytes[session->client]);
 	q->wordless = wordless;
-	q->missing = bytes_missing(session, t);
+	atomic_write(&q->missing, bytes_missing(session, t));
 	atomic_write(&q->counted, q->held + idle + wordless);
 	atomic_write(&q->granted, q->granted - q->granted_before);
 	atomic_write(&q->taken, q->taken - q->taken_before);
@@ -178,49 +180,134 @@ count(struct session *mine)
 	stats_count(arena, &t->census);
 	count_unseen(arena, t);
 	for_each(mine, t, settle);
+	atomic_write(&arena->bytes_missing, t->bytes_missing > 0 ? (uint64_t)t->bytes_missing : 0);
 	atomic_write(&arena->counted_ns, clock_now_ns());
 	pthread_mutex_unlock(&arena->quota_lock);
 	free(t);
 }
 
 static uint64_t
-room_left(const struct session *session, uint64_t max)
+bytes_of(const struct session *session)
 {
-	uint64_t has = session->quota.counted + session->quota.missing + session->quota.granted;
+	return atomic_read(&session->quota.counted) + atomic_read(&session->quota.granted);
+}
 
-	return has < max ? max - has : 0;
+/* On top of that, what it may have made away with: no more than all have that was seen with nobody. */
+static uint64_t
+bytes_lost(const struct session *session)
+{
+	uint64_t own = atomic_read(&session->quota.missing), all = atomic_read(&session->arena->bytes_missing);
+
+	return own < all ? own : all;
+}
+
+/* In all sessions of the user, this one among them. */
+static uint64_t
+bytes_of_user(const struct session *session, uint32_t *n_sessionsp)
+{
+	uint64_t bytes = 0, missing = 0, all = atomic_read(&session->arena->bytes_missing);
+
+	*n_sessionsp = 0;
+	for (const struct session *s = session->arena->first_session; s; s = s->next) {
+		if (s->uid != session->uid || !is_counted(s))
+			continue;
+		bytes += bytes_of(s);
+		missing += bytes_lost(s);
+		++*n_sessionsp;
+	}
+	return bytes + (missing < all ? missing : all);
+}
+
+static uint64_t
+room_up_to(uint64_t has, uint64_t max)
+{
+	return max == 0 ? UINT64_MAX : has < max ? max - has : 0;
+}
+
+static uint64_t
+own_room(const struct session *session)
+{
+	return room_up_to(bytes_of(session) + bytes_lost(session), session->arena->options.client_max);
+}
+
+/* By client-max and user-max. */
+static uint64_t
+room_left(const struct session *session)
+{
+	uint64_t own = own_room(session), user = UINT64_MAX, user_max = session->arena->options.user_max;
+	uint32_t n;
+
+	if (user_max)
+		user = room_up_to(bytes_of_user(session, &n), user_max);
+	return own < user ? own : user;
+}
+
+/* What the session keeps idle, and where it is the user's limit, what his others do that nobody works on. */
+static void
+call_in(struct session *mine, uint64_t least)
+{
+	recall_own(mine);
+	if (own_room(mine) < least)
+		return;
+	for (struct session *s = mine->arena->first_session; s; s = s->next) {
+		if (s == mine || s->uid != mine->uid || pthread_mutex_trylock(&s->work) != 0)
+			continue;
+		if (is_counted(s))
+			recall_own(s);
+		pthread_mutex_unlock(&s->work);
+	}
 }
 
 /* What nobody was seen to have, be it whose it may: what is lost goes back, and what then is not seen was on its way. */
 static void
 clear_up(struct session *session)
 {
+	struct arena *arena = session->arena;
+	bool is_over;
 	uint64_t n;
 
-	/* No turn: where nothing was ever lost it was looked for just now. */
-	if (!repair_arena(session->arena, &n) && atomic_read(&session->arena->n_repaired) > 0)
+	if (atomic_read(&arena->bytes_missing) == 0)
 		return;
+	is_over = repair_arena(arena, &n);
 	if (n > 0)
 		count(session);
-	session->quota.missing = 0;
+	/* No turn: where nothing was ever lost it was looked for just now. */
+	if (is_over || atomic_read(&arena->n_repaired) == 0)
+		atomic_write(&arena->bytes_missing, 0);
 }
 
 static void
-explain(const struct session *session, char *why, size_t why_size)
+explain_own(const struct session *session, char *why, size_t why_size)
 {
 	const struct session_quota *q = &session->quota;
-	unsigned long long idle = q->counted - q->held - q->wordless;
+	unsigned long long idle = q->counted - q->held - q->wordless, missing = bytes_lost(session);
 	int n = snprintf(why, why_size, "this client has its %llu bytes of arena '%s' (client-max): %llu in objects, %llu idle",
 		(unsigned long long)session->arena->options.client_max, session->arena->name, (unsigned long long)q->held, idle);
 
 	if (q->wordless && n >= 0 && (size_t)n < why_size)
 		n += snprintf(why + n, why_size - (size_t)n, ", %llu as its share of what is in use of caches without owner words",
 			(unsigned long long)q->wordless);
-	if (q->missing && n >= 0 && (size_t)n < why_size)
-		snprintf(why + n, why_size - (size_t)n, ", %llu that it was lent and nobody has", (unsigned long long)q->missing);
+	if (missing && n >= 0 && (size_t)n < why_size)
+		snprintf(why + n, why_size - (size_t)n, ", %llu that it was lent and nobody has", missing);
 }
 
-/* Was it refused often just now, and gave nothing back since?  What others freed of its own counts a moment later. */
+static void
+explain(const struct session *session, uint64_t least, char *why, size_t why_size)
+{
+	const struct arena *arena = session->arena;
+	uint64_t bytes;
+	uint32_t n;
+
+	if (own_room(session) < least) {
+		explain_own(session, why, why_size);
+		return;
+	}
+	bytes = bytes_of_user(session, &n);
+	snprintf(why, why_size, "user %u has his %llu bytes of arena '%s' (user-max): %llu in %u sessions, %llu of them in this one", session->uid,
+		(unsigned long long)arena->options.user_max, arena->name, (unsigned long long)bytes, n, (unsigned long long)bytes_of(session));
+}
+
+/* Was it refused often just now, and gave nothing back since?  What others freed of its own, or its user's others gave back, counts a moment later. */
 static bool
 is_known_full(const struct session *session)
 {
@@ -230,39 +317,37 @@ is_known_full(const struct session *session)
 }
 
 static uint64_t
-count_room(struct session *session, uint64_t least, uint64_t max)
+count_room(struct session *session, uint64_t least)
 {
 	uint64_t room;
 
 	count(session);
-	room = room_left(session, max);
+	room = room_left(session);
 	if (room >= least)
 		return room;
-	recall_own(session);
+	call_in(session, least);
 	count(session);
-	room = room_left(session, max);
-	if (room < least && session->quota.missing) {
-		clear_up(session);
-		room = room_left(session, max);
-	}
-	return room;
+	room = room_left(session);
+	if (room >= least)
+		return room;
+	clear_up(session);
+	return room_left(session);
 }
 
 uint64_t
 quota_room(struct session *session, uint64_t least, uint64_t want, bool may_count, char *why, size_t why_size)
 {
-	const struct arena *arena = session->arena;
-	uint64_t max = arena->options.client_max, room = max ? room_left(session, max) : want;
+	uint64_t room = room_left(session);
 
 	if (room < least && may_count && !is_known_full(session))
-		room = count_room(session, least, max);
+		room = count_room(session, least);
 	if (room >= least) {
 		session->quota.n_refused = 0;
 		return room < want ? room : want;
 	}
 	if (may_count)
 		session->quota.n_refused++;
-	explain(session, why, why_size);
+	explain(session, least, why, why_size);
 	return 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Quotas of an arena's clients: what one of them may have, in objects that it holds and in sheaves (client-max), and what is kept for each
- * that is connected (client-min).
+ * Quotas of an arena's clients: what one of them, or all of a user together, may have, in objects that they hold and in sheaves (client-max,
+ * user-max), and what is kept for each that is connected (client-min).
  *
  * What a client has: the objects that name it, what lies in its sheaves and is set aside for it; and
  *
@@ -25,7 +25,8 @@
 
 /*
  * How many of `want` bytes the session may be granted, which is what the estimate leaves; where that is less than `least` words are walked, and
- * what the client has idle is called in: may_count.  0: not even `least`; then why names limit and holdings.
+ * what the client, or its user, has idle is called in: may_count.  0: not even `least`; then why names limit and holdings.  Of a user, sessions that
+ * are served at the same moment may each go beyond by one grant.
  */
 uint64_t quota_room(struct session *session, uint64_t least, uint64_t want, bool may_count, char *why, size_t why_size);
 

@@ -13,6 +13,7 @@
 #include "server/claim.h"
 #include "server/grant.h"
 #include "server/log.h"
+#include "server/orphan.h"
 #include "server/stash.h"
 
 /* Slabs walked in one hold of a list_lock: others' refills wait no longer than this takes. */
@@ -35,7 +36,7 @@ mark(struct session *first)
 {
 	for (struct session *s = first; s; s = s->next_dying) {
 		pthread_mutex_lock(&s->work);
-		atomic_write(&s->state, SESSION_DYING);
+		session_mark_dying(s);
 		pthread_mutex_unlock(&s->work);
 	}
 }
@@ -220,7 +221,7 @@ reaper_reap(struct session *first)
 {
 	struct arena *arena = first->arena;
 	struct session *next;
-	uint64_t n_words = 0;
+	uint64_t n_words = 0, n_kept = 0;
 	unsigned n = 0;
 
 	pthread_rwlock_rdlock(&arena->sessions_lock);
@@ -235,8 +236,11 @@ reaper_reap(struct session *first)
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	for (struct session *s = first; s; s = next, n++) {
 		next = s->next_dying;
+		n_kept += s->n_kept;
 		end(s);
 	}
+	if (n_kept)
+		orphan_bound(arena);
 	if (n > 1)
 		log_info("%u clients of arena '%s' have ended together: one walk over %llu words", n, arena->name, (unsigned long long)n_words);
 	return n_words;

@@ -3,7 +3,7 @@
  * Recall: slabd takes back what clients keep idle, also of one that sleeps or is stopped (design.md, section 4; tests/model/recall.pml).
  *
  *   process barn         sheaf by sheaf, by compare-and-swap on the slot's holder (grant.h).
- *   main, spare          floor ~0 and limit 0, THEN a membarrier, THEN busy is read.  0: holder THREAD + n becomes RECALLED, and the sheaf
+ *   main, spare, rack    floor ~0 and limit 0, THEN a membarrier, THEN busy is read.  0: holder THREAD + n becomes RECALLED, and the sheaf
  * is emptied.  Else floor and limit are put back, and the thread never notices.
  *
  * After the barrier whoever enters the sheaf sees it revoked, and whoever entered it before is seen busy; that needs a barrier of its own

@@ -14,22 +14,10 @@
 #include "shm/atomic.h"
 #include "shm/word.h"
 
-/* After a pass there is none for so many times the time that it took; who wants one meanwhile naps, so many times. */
-enum { PAUSE_SHARE = 4, NAP_NS = 1000000, MAX_NAPS = 20 };
+/* After it ran it does not for so many times the time that it took, and so many portions are the most; who wants it meanwhile naps, so many times. */
+enum { PAUSE_SHARE = 4, MAX_PORTIONS = 32, NAP_NS = 1000000, MAX_NAPS = 20 };
 
-/* One cache's OUT objects by what their words say, at a glance. */
-struct glance {
-	uint64_t n_unnamed;
-	uint64_t n_idle;                  /* in sheaves and stashes */
-	uint32_t n_named[WORD_ORPHAN + 1]; /* by owner */
-};
-
-struct repair {
-	struct node_discard discard;
-	uint64_t n;
-	uint64_t bytes;
-};
-
+/* What a session has idle of a cache, in sheaves and stashes. */
 static uint64_t
 idle_of(const struct session *session, uint32_t cache)
 {
@@ -42,151 +30,139 @@ idle_of(const struct session *session, uint32_t cache)
 	return n;
 }
 
-static void
-glance_at(const struct cache *cache, struct glance *glance)
-{
-	struct arena *arena = cache->arena;
-
-	for (uint32_t number = 1; number <= atomic_read_acquire(&arena->n_slabs); number++) {
-		const struct slab *slab = &arena->slabs[number];
-
-		if (atomic_read_acquire(&slab->cache) != cache->id)
-			continue;
-		for (uint32_t i = 0; i < atomic_read(&slab->n_objects); i++) {
-			uint32_t word = atomic_read(&slab->first_word) + i, owner = word_owner(atomic_read(&arena->words[word]));
-
-			if (slab_get(arena, word) != SLAB_OUT)
-				continue;
-			glance->n_named[owner] += owner != 0;
-			glance->n_unnamed += owner == 0;
-		}
-	}
-	for (const struct session *s = arena->first_session; s; s = s->next)
-		glance->n_idle += idle_of(s, cache->id);
-}
-
 /* Who was lent most that did not come back from him and that he does not have, as a clause: not always whose fault it is. */
 static void
-describe_suspect(const struct cache *cache, char *text, size_t size)
+describe_suspect(const struct cache *cache, const struct audit_back *back, char *text, size_t size)
 {
 	struct arena *arena = cache->arena;
-	struct glance *glance = calloc(1, sizeof *glance);
 	const struct session *top = NULL;
 	int64_t n_top = 0;
 
 	*text = '\0';
-	if (glance)
-		glance_at(cache, glance);
-	for (const struct session *s = arena->first_session; glance && s; s = s->next) {
-		int64_t n = atomic_read(&s->n_drawn[cache->id]) - (int64_t)(glance->n_named[s->client] + idle_of(s, cache->id));
+	for (const struct session *s = arena->first_session; s; s = s->next) {
+		/* Of one that only reads there is no such page in the ledger, and a look would make one. */
+		int64_t n = s->is_readonly ? 0 : atomic_read(&s->n_drawn[cache->id]) - (int64_t)(back->n_named[s->client] + idle_of(s, cache->id));
 
 		if (n <= n_top)
 			continue;
 		top = s;
 		n_top = n;
 	}
-	free(glance);
-	pthread_mutex_lock(&arena->registry_lock);
+	pthread_mutex_lock(&arena->ledger_lock);
 	if (top && n_top >= cache->missing.n)
 		snprintf(text, size, "; client %u (pid %d, uid %u, '%s') was lent %lld that it has no more and that did not come back from it", top->id,
 			top->pid, top->uid, top->label, (long long)n_top);
 	else if (cache->missing.n > 0)
 		snprintf(text, size, "; client %u (pid %d, uid %u, '%s'), which has ended, was lent %lld that did not come back from it",
 			cache->missing.client, cache->missing.pid, cache->missing.uid, cache->missing.label, (long long)cache->missing.n);
-	pthread_mutex_unlock(&arena->registry_lock);
+	pthread_mutex_unlock(&arena->ledger_lock);
 }
 
-/* A slab that this empties goes when the locks are let go of. */
-static void
-take_lost(void *ctx, struct cache *cache, uint32_t slab, uint32_t word, uint32_t seen)
+void
+repair_tell(struct cache *cache, const struct audit_back *back)
 {
-	struct repair *repair = ctx;
-	struct arena *arena = cache->arena;
-
-	if (atomic_read(&arena->words[word]) != seen)
-		return;
-	repair->n++;
-	repair->bytes += slab_object_bytes(arena, cache, slab);
-	node_put_free(arena, &cache->nodes[arena->slabs[slab].node], slab, word, &repair->discard);
-}
-
-/* Sheaves of a session that could not be mapped again (session.c) are not seen: what lies in them is not lost. */
-static bool
-sees_all(const struct arena *arena)
-{
-	for (const struct session *s = arena->first_session; s; s = s->next)
-		if (!s->map && !s->is_readonly)
-			return false;
-	return true;
-}
-
-/* Audits the cache, and takes back what is lost. */
-static int
-repair_audit(struct cache *cache, struct audit *audit)
-{
-	struct arena *arena = cache->arena;
-	struct repair repair = {0};
-	int r = audit_cache(cache, audit, sees_all(arena) ? take_lost : NULL, &repair);
 	char suspect[200];
 
-	node_discard(arena, &repair.discard);
-	if (repair.n == 0)
-		return r;
-	audit->n_repaired += repair.n;
-	atomic_add(&arena->n_repaired, repair.n);
-	describe_suspect(cache, suspect, sizeof suspect);
-	log_warning("arena '%s', cache '%s': %llu objects, %llu bytes, lay in no sheaf and nobody had them: they are taken back%s", arena->name,
-		cache->name, (unsigned long long)repair.n, (unsigned long long)repair.bytes, suspect);
-	return r;
+	describe_suspect(cache, back, suspect, sizeof suspect);
+	log_warning("arena '%s', cache '%s': %llu objects, %llu bytes, lay in no sheaf and nobody had them: they are taken back%s", cache->arena->name,
+		cache->name, (unsigned long long)back->n, (unsigned long long)back->bytes, suspect);
+}
+
+/* Is more of it OUT and named by nobody than lies idle? */
+static bool
+can_be_lost(const struct cache *cache, const struct stats_census *counts)
+{
+	uint64_t n_idle = 0;
+
+	for (const struct session *s = cache->arena->first_session; s; s = s->next)
+		n_idle += idle_of(s, cache->id);
+	return counts->n[0] > n_idle;
+}
+
+static int
+glance(struct cache *cache, struct repair_walk *walk)
+{
+	if (!walk->glance.started_ns)
+		census_start(&walk->glance, cache->id);
+	if (!census_step(cache->arena, &walk->glance))
+		return REPAIR_E_MORE;
+	if (!can_be_lost(cache, &walk->glance.counts))
+		return 0;
+	return audit_begin(&walk->audit, cache->arena, cache->id, repair_tell) < 0 ? -ENOMEM : REPAIR_E_MORE;
 }
 
 int
-repair_run(struct arena *arena, uint32_t id, struct audit *audit)
+repair_step(struct arena *arena, struct repair_walk *walk)
 {
-	struct cache *cache;
+	struct cache *cache = arena_cache(arena, walk->cache);
 	int r = 0;
 
-	*audit = (struct audit){0};
-	pthread_rwlock_rdlock(&arena->sessions_lock);
-	cache = id ? arena_cache(arena, id) : arena_cache_after(arena, 0);
-	if (id && !cache)
-		r = -ENOENT;
-	for (; cache && r == 0; cache = id ? NULL : arena_cache_after(arena, cache->id))
-		r = repair_audit(cache, audit);
-	pthread_rwlock_unlock(&arena->sessions_lock);
+	/* It ends by itself, short of memory too: then what it has seen so far is what there is. */
+	if (walk->audit)
+		r = audit_step(walk->audit) == AUDIT_E_MORE ? REPAIR_E_MORE : 0;
+	else if (cache && !(cache->flags & LAYOUT_CACHE_NO_OWNER) && (walk->glance.started_ns || cache_count_out(cache) > 0))
+		r = glance(cache, walk);
+	if (r != REPAIR_E_MORE)
+		repair_end(walk);
 	return r;
 }
 
-uint64_t
-repair_cache(struct cache *cache)
+void
+repair_end(struct repair_walk *walk)
 {
-	struct audit audit = {0};
-	struct glance *glance;
-	bool can_be_lost;
-
-	if (cache->flags & LAYOUT_CACHE_NO_OWNER)
-		return 0;
-	glance = calloc(1, sizeof *glance);
-	if (!glance)
-		return 0;
-	glance_at(cache, glance);
-	can_be_lost = glance->n_unnamed > glance->n_idle;
-	free(glance);
-	if (can_be_lost)
-		repair_audit(cache, &audit);
-	return audit.n_repaired;
+	audit_end(walk->audit);
+	walk->audit = NULL;
 }
 
-/* May a pass begin?  Naps for it, not for long, and only where something was lost before. */
+void
+repair_cancel(struct repair_walk *walk)
+{
+	if (walk->audit)
+		audit_cancel(walk->audit);
+	walk->audit = NULL;
+}
+
+/* false: it was the last. */
+static bool
+enter_next(struct arena *arena, struct repair_walk *walk)
+{
+	const struct cache *cache = arena_cache_after(arena, walk->cache);
+
+	*walk = (struct repair_walk){.cache = cache ? cache->id : 0};
+	return cache != NULL;
+}
+
+/* So many portions of the pass at most.  true: one that began here is over. */
+static bool
+pass_on(struct arena *arena, struct repair_walk *walk)
+{
+	bool is_whole = walk->cache == 0;
+
+	for (unsigned n = 0; n < MAX_PORTIONS;) {
+		if (walk->cache && repair_step(arena, walk) == REPAIR_E_MORE) {
+			n++;
+			continue;
+		}
+		if (enter_next(arena, walk))
+			continue;
+		if (is_whole)
+			return true;
+		is_whole = true;
+	}
+	return false;
+}
+
+/* May the pass go on here?  Naps for it, not for long, and only where something was lost before. */
 static bool
 begin(struct arena *arena)
 {
 	static const struct timespec nap = {.tv_nsec = NAP_NS};
 
 	for (unsigned i = 0; i < MAX_NAPS; i++) {
-		uint64_t due = atomic_read(&arena->repair_due_ns);
+		/* order: REPAIR acquire - pairs with repair_arena() */
+		uint64_t due = atomic_read_acquire(&arena->repair_due_ns);
 
-		/* Others find it not due until it is over. */
+		/* Others find it not due until this is over: the pass is ours. */
 		if (clock_now_ns() >= due && atomic_cas(&arena->repair_due_ns, &due, UINT64_MAX))
 			return true;
 		if (atomic_read(&arena->n_repaired) == 0)
@@ -196,18 +172,32 @@ begin(struct arena *arena)
 	return false;
 }
 
+/* What this thread has worked: who was kept from it by others has not hurt them. */
+static uint64_t
+worked_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
 bool
 repair_arena(struct arena *arena, uint64_t *np)
 {
-	uint64_t start, now;
+	uint64_t n_before = atomic_read(&arena->n_repaired), start;
+	bool is_over = false;
 
 	*np = 0;
 	if (!begin(arena))
 		return false;
-	start = clock_now_ns();
-	for (struct cache *cache = arena_cache_after(arena, 0); cache; cache = arena_cache_after(arena, cache->id))
-		*np += repair_cache(cache);
-	now = clock_now_ns();
-	atomic_write(&arena->repair_due_ns, now + (now - start) * PAUSE_SHARE);
-	return true;
+	start = worked_ns();
+	if (!arena->repair)
+		arena->repair = calloc(1, sizeof *arena->repair);
+	if (arena->repair)
+		is_over = pass_on(arena, arena->repair);
+	*np = atomic_read(&arena->n_repaired) - n_before;
+	/* order: REPAIR release - how far the pass has come is visible to whose turn is next */
+	atomic_write_release(&arena->repair_due_ns, clock_now_ns() + (worked_ns() - start) * PAUSE_SHARE);
+	return is_over;
 }

@@ -8,11 +8,18 @@
 
 #include "proto/codec.h"
 #include "server/audit.h"
+#include "server/cache.h"
+#include "server/clock.h"
 #include "server/conn.h"
 #include "server/grant.h"
 #include "server/log.h"
+#include "server/presence.h"
 #include "server/repair.h"
 #include "server/stats.h"
+#include "server/sweep.h"
+#include "server/task.h"
+#include "shm/step.h"
+#include "shm/word.h"
 
 enum proto_status
 request_status_of(int r)
@@ -61,6 +68,9 @@ request_hello(struct request *q)
 	if (in->layout_hash != layout_hash)
 		REFUSE(q, PROTO_STATUS_LAYOUT, "slabd %s has layout %016llx, %s has layout %016llx: they are not of the same version",
 			SLABD_VERSION, (unsigned long long)layout_hash, in->library, (unsigned long long)in->layout_hash);
+	if (q->conn->is_over_limit)
+		REFUSE(q, PROTO_STATUS_QUOTA, "user %u has %u connections without a session, which is the limit; they end when they get one, or close",
+			q->conn->peer_uid, q->conn->loop->slabd->strangers.limit);
 	r = conn_open_nonce(q->conn);
 	if (r < 0)
 		REFUSE(q, PROTO_STATUS_IO, "slabd cannot watch process %d: %s", q->conn->sender.pid, strerror(-r));
@@ -116,10 +126,13 @@ request_attach(struct request *q)
 		REFUSE(q, PROTO_STATUS_ACCESS, "ATTACH must come from the process that said HELLO, with the nonce of its reply");
 	if (r < 0)
 		REFUSE(q, PROTO_STATUS_IO, "slabd cannot watch process %d: %s", who.pid, strerror(-r));
+	who.pidfd = q->conn->pidfd;
 	r = session_new(&session, q->arena, &who, q->why, sizeof q->why);
 	if (r < 0)
 		return request_status_of(r);
+	session->loop = (unsigned)(q->conn->loop - q->conn->loop->slabd->loops);
 	q->conn->session = session;
+	conn_has_session(q->conn);
 	pass_segments(q, session);
 	q->out.attach = (struct proto_attach_reply){
 		.client = session->client,
@@ -130,9 +143,50 @@ request_attach(struct request *q)
 		.arena_bytes = q->arena->bytes,
 		.words_bytes = q->arena->words_bytes,
 		.may_write = !session->is_readonly,
+		.token = session->token,
 	};
 	log_info("client %u: pid %d, uid %u, gid %u, '%s', arena '%s'%s", session->id, who.pid, who.uid, who.gid, session->label,
 		q->arena->name, session->is_readonly ? ", read-only" : "");
+	return PROTO_STATUS_OK;
+}
+
+/* The session's loop does the rest (conn_take_up()). */
+static enum proto_status
+request_resume(struct request *q)
+{
+	const struct proto_resume_request *in = &q->in->resume;
+	uint32_t client = in->client_id & WORD_OWNER_MASK;
+	struct loop_message message = {
+		.fd = q->conn->fd,
+		.client_id = in->client_id,
+		.request_id = q->id,
+		.pid = q->conn->loop->slabd->options.is_old_kernel ? q->conn->sender.pid : q->conn->peer.pid,
+		.token = in->token,
+	};
+	const struct session *session;
+	enum proto_status status;
+	unsigned loop = 0;
+
+	if (q->conn->session)
+		REFUSE(q, PROTO_STATUS_STATE, "this connection has a session already");
+	if (q->id == 0)
+		REFUSE(q, PROTO_STATUS_BAD_REQUEST, "RESUME wants an answer");
+	status = request_find_arena(q, in->arena, &q->arena);
+	if (status != PROTO_STATUS_OK)
+		return status;
+	message.arena = q->arena;
+	pthread_rwlock_rdlock(&q->arena->sessions_lock);
+	session = client && client <= LAYOUT_MAX_CLIENTS ? q->arena->sessions[client] : NULL;
+	if (session && session->id == in->client_id)
+		loop = session->loop;
+	else
+		session = NULL;
+	pthread_rwlock_unlock(&q->arena->sessions_lock);
+	if (!session)
+		REFUSE(q, PROTO_STATUS_STALE, "slabd has no session of client %u in arena '%s'", in->client_id, q->arena->name);
+	if (!slabd_resume(q->conn->loop->slabd, loop, &message))
+		REFUSE(q, PROTO_STATUS_BUSY, "slabd's loop is behind");
+	q->is_moved = true;
 	return PROTO_STATUS_OK;
 }
 
@@ -167,6 +221,7 @@ request_cache_open(struct request *q)
 		.max_cached = in->max_cached,
 		.cpu_partial = in->cpu_partial,
 		.policy = in->policy,
+		.barn_empty = in->barn_empty,
 		.opener = q->conn->session,
 	};
 	enum proto_status status = request_need_writable(q);
@@ -186,6 +241,7 @@ request_cache_open(struct request *q)
 			.capacity = cache->is_sheafless ? 0 : cache->capacity,
 			.flags = cache->flags,
 			.max_cached = cache->max_cached,
+			.barn_empty = cache->barn_empty,
 		};
 	}
 	pthread_rwlock_unlock(&q->arena->sessions_lock);
@@ -226,12 +282,14 @@ request_cache_close(struct request *q)
 	grant_close(q->conn->session, cache);
 	session_set_open(q->conn->session, cache, false);
 	end_work(q);
+	sweep_wake(q->conn->loop);
 	return PROTO_STATUS_OK;
 }
 
 /*
  * What the client is to expect of a refill that it asks for ahead.  One of several sheaves that brought but the one for which somebody waits says:
- * nothing.  One of a single sheaf, asked for since another refill is on its way, says nothing at all.
+ * nothing.  One of a single sheaf, asked for since another refill is on its way, says nothing at all; but it was asked by who has heard that what lay
+ in the barn was called in.
  */
 static void
 show_granted(struct request *q, uint32_t n)
@@ -243,6 +301,8 @@ show_granted(struct request *q, uint32_t n)
 		atomic_write(&shown->n_granted, n);
 	else if (in->n_sheaves > 1)
 		atomic_write(&shown->n_granted, n > 1 ? n : 0);
+	else if (atomic_read(&shown->n_granted) == UINT32_MAX)
+		atomic_write(&shown->n_granted, 0);
 	atomic_write(&shown->is_refilling, 0);
 }
 
@@ -355,66 +415,129 @@ request_caches(struct request *q)
 static enum proto_status
 request_clients(struct request *q)
 {
-	stats_client(q->arena, q->in->clients.after, &q->out.clients);
-	return PROTO_STATUS_OK;
+	return stats_client(q->arena, q->in->clients.after, q->asked_ns, &q->out.clients) ? PROTO_STATUS_OK : REQUEST_GO_ON;
+}
+
+/* The next cache without owner words above that id, or only that one; 0: none. */
+static uint32_t
+next_passed(struct arena *arena, uint32_t after, uint32_t only)
+{
+	const struct cache *cache;
+	uint32_t id = 0;
+
+	pthread_rwlock_rdlock(&arena->sessions_lock);
+	for (cache = arena_cache_after(arena, after); cache && id == 0; cache = arena_cache_after(arena, cache->id))
+		if (cache->flags & LAYOUT_CACHE_NO_OWNER && (!only || cache->id == only))
+			id = cache->id;
+	pthread_rwlock_unlock(&arena->sessions_lock);
+	return id;
 }
 
 /* What the audit passes by: of one cache, or (0) of all. */
 static void
 count_passed(struct arena *arena, uint32_t only, struct proto_audit_reply *reply)
 {
-	struct proto_caches_reply now;
-	uint32_t after = only ? only - 1 : 0;
+	for (uint32_t id = next_passed(arena, 0, only); id; id = next_passed(arena, id, only)) {
+		struct proto_caches_reply now;
 
-	for (stats_cache(arena, after, &now); now.cache && (!only || now.cache == only); stats_cache(arena, now.cache, &now)) {
-		if (!(now.flags & LAYOUT_CACHE_NO_OWNER))
+		stats_cache(arena, id - 1, &now);
+		/* Unless it has just been destroyed. */
+		if (now.cache != id)
 			continue;
 		reply->n_passed += now.n_out;
 		reply->n_left += now.n_left;
 	}
 }
 
-static enum proto_status
-request_audit(struct request *q)
+static struct proto_audit_reply
+audit_reply(const struct audit *a)
 {
-	enum proto_status status = q->in->audit.repair ? request_need_admin(q) : PROTO_STATUS_OK;
-	struct audit a;
+	return (struct proto_audit_reply){
+		.n_objects = a->n_objects,
+		.n_out = a->n_out,
+		.n_free = a->n_free,
+		.n_barn = a->n_barn,
+		.n_in_sheaves = a->n_in_sheaves,
+		.n_held = a->n_held,
+		.n_orphans = a->n_orphans,
+		.n_lost = a->n_lost,
+		.n_doubled = a->n_doubled,
+		.n_undecided = a->n_undecided,
+		.n_rounds = a->n_rounds,
+		.longest_window_ns = a->longest_window_ns,
+		.first_lost = a->first_lost,
+		.first_doubled = a->first_doubled,
+		.n_in_stashes = a->n_in_stashes,
+		.n_repaired = a->n_repaired,
+	};
+}
+
+static enum proto_status
+begin_audit(struct request *q)
+{
+	bool repairs = q->in->audit.repair;
+	enum proto_status status = repairs ? request_need_admin(q) : PROTO_STATUS_OK;
+	struct audit_walk *walk;
 	int r;
 
 	if (status != PROTO_STATUS_OK)
 		return status;
-	r = (q->in->audit.repair ? repair_run : audit_run)(q->arena, q->in->audit.cache, &a);
+	pthread_rwlock_rdlock(&q->arena->sessions_lock);
+	r = audit_begin(&walk, q->arena, q->in->audit.cache, repairs ? repair_tell : NULL);
+	pthread_rwlock_unlock(&q->arena->sessions_lock);
 	if (r == -ENOENT)
 		REFUSE(q, PROTO_STATUS_NO_CACHE, "there is no cache %u", q->in->audit.cache);
 	if (r < 0)
 		REFUSE(q, PROTO_STATUS_IO, "no memory in slabd for the audit");
-	q->out.audit = (struct proto_audit_reply){
-		.n_objects = a.n_objects,
-		.n_out = a.n_out,
-		.n_free = a.n_free,
-		.n_barn = a.n_barn,
-		.n_in_sheaves = a.n_in_sheaves,
-		.n_held = a.n_held,
-		.n_orphans = a.n_orphans,
-		.n_lost = a.n_lost,
-		.n_doubled = a.n_doubled,
-		.n_undecided = a.n_undecided,
-		.n_rounds = a.n_rounds,
-		.longest_window_ns = a.longest_window_ns,
-		.first_lost = a.first_lost,
-		.first_doubled = a.first_doubled,
-		.n_in_stashes = a.n_in_stashes,
-		.n_repaired = a.n_repaired,
-	};
-	if (a.n_repaired)
-		log_notice("arena '%s': uid %u had %llu lost objects taken back", q->arena->name, q->conn->peer.uid,
-			(unsigned long long)a.n_repaired);
-	count_passed(q->arena, q->in->audit.cache, &q->out.audit);
+	q->walk = walk;
+	q->end_walk = audit_cancel;
 	return PROTO_STATUS_OK;
 }
 
+/* Portions, as many as a turn has time for: those of a small cache are small.  As audit_step(). */
+static int
+audit_for_a_turn(const struct request *q)
+{
+	uint64_t start = clock_now_ns();
+	int r;
+
+	do {
+		pthread_rwlock_rdlock(&q->arena->sessions_lock);
+		r = audit_step(q->walk);
+		pthread_rwlock_unlock(&q->arena->sessions_lock);
+	} while (r == AUDIT_E_MORE && clock_now_ns() - start <= TASK_PORTION_NS / 2);
+	return r;
+}
+
 static enum proto_status
-dispatch(struct request *q, enum proto_op op)
+request_audit(struct request *q)
+{
+	enum proto_status status = q->walk ? PROTO_STATUS_OK : begin_audit(q);
+	struct presence presence = {0};
+	int r;
+
+	if (status != PROTO_STATUS_OK)
+		return status;
+	r = audit_for_a_turn(q);
+	if (r == AUDIT_E_MORE)
+		return REQUEST_GO_ON;
+	if (r < 0)
+		REFUSE(q, PROTO_STATUS_IO, "no memory in slabd for the audit");
+	q->out.audit = audit_reply(audit_result(q->walk));
+	if (q->out.audit.n_repaired)
+		log_notice("arena '%s': uid %u had %llu lost objects taken back", q->arena->name, q->conn->peer.uid,
+			(unsigned long long)q->out.audit.n_repaired);
+	count_passed(q->arena, q->in->audit.cache, &q->out.audit);
+	/* Of pages nobody can say whose they are. */
+	if (q->in->audit.cache == 0)
+		presence_check(q->arena, &presence);
+	q->out.audit.bytes_missing = presence.bytes_missing;
+	q->out.audit.bytes_extra = presence.bytes_extra;
+	return PROTO_STATUS_OK;
+}
+
+enum proto_status
+request_dispatch(struct request *q, enum proto_op op)
 {
 	enum proto_status status;
 
@@ -432,37 +555,59 @@ dispatch(struct request *q, enum proto_op op)
 	REFUSE(q, PROTO_STATUS_UNKNOWN_OP, "unknown op %d", op);
 }
 
+void
+request_init(struct request *q, struct conn *conn, const union proto_request *in)
+{
+	q->conn = conn;
+	q->in = in;
+	q->own_fd = -1;
+	q->asked_ns = clock_now_ns();
+}
+
+int
+request_answer(struct request *q, enum proto_op op, uint32_t id, enum proto_status status)
+{
+	unsigned char buf[4096];
+	int length;
+
+	STEP(REQUEST_DONE);
+	if (status == PROTO_STATUS_OK)
+		length = proto_pack_reply(buf, sizeof buf, op, id, &q->out);
+	else
+		length = proto_pack_error(buf, sizeof buf, id, status, q->why);
+	/* A reply that does not fit its own table's limits: the peer shall not wait for it. */
+	if (length < 0)
+		return -EBADMSG;
+	conn_send(q->conn, buf, (size_t)length, q->fds, q->n_fds);
+	return 0;
+}
+
 int
 request_handle(struct conn *conn, const void *packet, size_t n)
 {
-	struct request q = {.conn = conn, .own_fd = -1};
-	unsigned char buf[4096];
+	struct request q = {.conn = conn};
 	enum proto_status status;
 	union proto_request in;
 	enum proto_op op = 0;
 	uint32_t id = 0;
-	int r, length;
-	bool is_heavy;
+	int r, answered = 0;
 
 	r = proto_unpack_request(packet, n, &op, &id, &in, q.why, sizeof q.why);
-	is_heavy = r == 0 && (op == PROTO_OP_AUDIT || op == PROTO_OP_CLIENTS);
-	/* Nobody waits for it: it is not worth the walk. */
-	if (is_heavy && id == 0)
-		return 0;
-	q.in = &in;
+	request_init(&q, conn, &in);
+	q.id = id;
 	q.is_waited = id != 0;
-	status = r == 0 ? dispatch(&q, op) : r == PROTO_E_UNKNOWN_OP ? PROTO_STATUS_UNKNOWN_OP : PROTO_STATUS_BAD_REQUEST;
-	if (id != 0) {
-		if (status == PROTO_STATUS_OK)
-			length = proto_pack_reply(buf, sizeof buf, op, id, &q.out);
-		else
-			length = proto_pack_error(buf, sizeof buf, id, status, q.why);
-		/* A reply that does not fit its own table's limits: the peer shall not wait for it. */
-		if (length < 0)
-			return -EBADMSG;
-		conn_send(conn, buf, (size_t)length, q.fds, q.n_fds);
+	if (r == 0 && task_is_one(op)) {
+		if (id == 0 || task_new(conn, op, id, &in) == 0)
+			return 0;
+		snprintf(q.why, sizeof q.why, "slabd has no memory for %s", proto_op_name(op));
+		return request_answer(&q, op, id, PROTO_STATUS_NO_MEMORY);
 	}
+	status = r == 0 ? request_dispatch(&q, op) : r == PROTO_E_UNKNOWN_OP ? PROTO_STATUS_UNKNOWN_OP : PROTO_STATUS_BAD_REQUEST;
+	if (q.is_moved)
+		return REQUEST_E_MOVED;
+	if (id != 0)
+		answered = request_answer(&q, op, id, status);
 	if (q.own_fd >= 0)
 		close(q.own_fd);
-	return r < 0 ? r : is_heavy || q.is_heavy ? REQUEST_E_HEAVY : 0;
+	return r < 0 ? r : answered < 0 ? answered : q.is_heavy ? REQUEST_E_HEAVY : answered;
 }

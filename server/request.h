@@ -10,6 +10,7 @@
 #ifndef SLAB_SERVER_REQUEST_H
 #define SLAB_SERVER_REQUEST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -22,14 +23,19 @@ struct conn;
 
 struct request {
 	struct conn *conn;
-	struct arena *arena; /* set before request_<op> is called, but for HELLO, ATTACH, BYE and ARENAS (request_access.c) */
+	struct arena *arena; /* set before request_<op> is called, but for HELLO, ATTACH, RESUME, BYE and ARENAS (request_access.c) */
 	bool is_waited; /* the peer wants a reply */
 	bool is_heavy;  /* it turned out so: REQUEST_E_HEAVY */
 	const union proto_request *in;
 	union proto_reply out;
 	int fds[PROTO_MAX_FDS];
 	unsigned n_fds;
+	uint32_t id;
+	bool is_moved;
 	int own_fd; /* one of them that is closed once it has been sent; -1: none */
+	uint64_t asked_ns; /* of a task: when it came; and what it keeps from one portion to the next, with the call that frees it (task.h) */
+	void *walk;
+	void (*end_walk)(void *walk);
 	char why[PROTO_SENTENCE_BYTES];
 };
 
@@ -39,11 +45,22 @@ struct request {
 		return (status);                                                                                                           \
 	} while (0)
 
-/* It looked at the whole arena: the other connections of the loop come first now. */
-enum { REQUEST_E_HEAVY = 1 };
+/* No status: the task has more to do, and request_<op> is called again. */
+#define REQUEST_GO_ON ((enum proto_status)0x10000)
 
-/* Handles a packet and answers it.  0, REQUEST_E_HEAVY; -EBADMSG: it is none of the protocol's, the connection must go (it was answered if it had an id). */
+/* It took long (a quota was counted): others' packets come before this connection's next.  The connection's socket was given to another, which answers. */
+enum { REQUEST_E_HEAVY = 1, REQUEST_E_MOVED };
+
+/*
+ * Handles a packet and answers it, or makes a task of it.  0; REQUEST_E_HEAVY; REQUEST_E_MOVED; -EBADMSG: it is none of the protocol's, the connection must
+ * go (it was answered if it had an id).
+ */
 int request_handle(struct conn *conn, const void *packet, size_t n);
+
+/* A task's parts of that: dispatch until it is not REQUEST_GO_ON, then the answer. */
+void request_init(struct request *q, struct conn *conn, const union proto_request *in);
+enum proto_status request_dispatch(struct request *q, enum proto_op op);
+int request_answer(struct request *q, enum proto_op op, uint32_t id, enum proto_status status);
 
 /* What the functions of slabd return, as a status. */
 enum proto_status request_status_of(int r);

@@ -87,7 +87,7 @@ request_pick_arena(struct request *q, enum proto_op op)
 	enum proto_status status;
 	const char *name;
 
-	if (op == PROTO_OP_HELLO || op == PROTO_OP_ATTACH || op == PROTO_OP_BYE || op == PROTO_OP_ARENAS)
+	if (op == PROTO_OP_HELLO || op == PROTO_OP_ATTACH || op == PROTO_OP_BYE || op == PROTO_OP_RESUME || op == PROTO_OP_ARENAS)
 		return PROTO_STATUS_OK;
 	name = arena_field(q, op);
 	if (session) {
@@ -129,6 +129,10 @@ request_show_access(struct request *q, struct arena *arena)
 	out->max_sessions = arena->options.max_sessions;
 	out->client_max = arena->options.client_max;
 	out->client_min = arena->options.client_min;
+	out->user_max = arena->options.user_max;
+	snprintf(out->node_policy, sizeof out->node_policy, "%s", arena->options.is_node_strict ? "strict" : "preferred");
+	out->max_orphans = arena->options.max_orphans;
+	out->n_orphans_dropped = atomic_read(&arena->n_orphans_dropped);
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	return PROTO_STATUS_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/cache.h"
@@ -77,34 +78,27 @@ request_shrink(struct request *q)
 	return status;
 }
 
-/* Nothing is changed. */
-static int
-look_at_destroying(struct request *q, const struct session *own)
-{
-	struct cache *cache;
-	int r = -ENOENT;
-
-	pthread_rwlock_rdlock(&q->arena->sessions_lock);
-	cache = cache_find(q->arena, q->in->destroy.name);
-	if (cache)
-		r = retire_check(cache, own, false, q->why, sizeof q->why);
-	pthread_rwlock_unlock(&q->arena->sessions_lock);
-	if (!cache)
-		snprintf(q->why, sizeof q->why, "there is no cache '%s' in arena '%s'", q->in->destroy.name, q->arena->name);
-	return r;
-}
-
 enum proto_status
 request_destroy(struct request *q)
 {
+	const char *name = q->in->destroy.name;
 	struct session *own;
 	enum proto_status status = who_asks(q, &own);
+	int r;
 
 	if (status != PROTO_STATUS_OK)
 		return status;
-	if (!q->in->destroy.commit)
-		return request_status_of(look_at_destroying(q, own));
-	return request_status_of(retire_cache(q->arena, q->in->destroy.name, own, q->why, sizeof q->why));
+	if (!q->walk) {
+		q->walk = calloc(1, sizeof(struct retire_walk));
+		q->end_walk = retire_end;
+	}
+	if (!q->walk)
+		REFUSE(q, PROTO_STATUS_NO_MEMORY, "no memory in slabd for counting objects");
+	if (q->in->destroy.commit)
+		r = retire_cache(q->arena, name, own, q->walk, q->why, sizeof q->why);
+	else
+		r = retire_look(q->arena, name, own, q->walk, q->why, sizeof q->why);
+	return r == RETIRE_E_MORE ? REQUEST_GO_ON : request_status_of(r);
 }
 
 /* What sessions have set aside and in their barns, down to the knobs. sessions_lock held. */
@@ -136,6 +130,7 @@ request_tune(struct request *q)
 		.min_partial = in->min_partial,
 		.max_cached = in->max_cached,
 		.cpu_partial = in->cpu_partial,
+		.barn_empty = in->barn_empty,
 	};
 	struct proto_tune_reply *out = &q->out.tune;
 	enum proto_status status = request_need_admin(q);
@@ -164,12 +159,13 @@ request_tune(struct request *q)
 		*out = (struct proto_tune_reply){.barn_full = cache->barn_full,
 			.min_partial = cache->min_partial,
 			.max_cached = cache->max_cached,
-			.cpu_partial = cache->cpu_partial};
+			.cpu_partial = cache->cpu_partial,
+			.barn_empty = cache->barn_empty};
 		out->sheaf_capacity = cache->is_sheafless ? 0 : cache->capacity;
 		log_notice("arena '%s', cache '%s' tuned by uid %u: sheaf_capacity %u, barn_full %u, min_partial %u, max_cached %llu, "
-			   "cpu_partial %u",
+			   "cpu_partial %u, barn_empty %u",
 			q->arena->name, cache->name, q->conn->peer.uid, out->sheaf_capacity, out->barn_full, out->min_partial,
-			(unsigned long long)out->max_cached, out->cpu_partial);
+			(unsigned long long)out->max_cached, out->cpu_partial, out->barn_empty);
 	}
 	pthread_rwlock_unlock(&q->arena->sessions_lock);
 	return PROTO_STATUS_OK;
@@ -179,9 +175,17 @@ enum proto_status
 request_orphans(struct request *q)
 {
 	const struct proto_orphans_request *in = &q->in->orphans;
+	struct orphan_walk *walk = q->walk;
 	struct orphan_group group;
+	int r = walk ? 0 : orphan_walk_new(&walk, q->asked_ns, in->after_cache, in->after_client);
 
-	if (orphan_list(q->arena, in->after_cache, in->after_client, &group) < 0)
+	q->walk = walk;
+	q->end_walk = free;
+	if (r == 0)
+		r = orphan_list(q->arena, walk, &group);
+	if (r == ORPHAN_E_MORE)
+		return REQUEST_GO_ON;
+	if (r < 0)
 		REFUSE(q, PROTO_STATUS_NO_MEMORY, "no memory in slabd for counting orphans");
 	if (group.cache == 0)
 		return PROTO_STATUS_OK;
@@ -261,7 +265,8 @@ request_nodes(struct request *q)
 
 	if (node >= q->arena->topology.n_nodes)
 		return PROTO_STATUS_OK;
-	*out = (struct proto_nodes_reply){.node = node + 1, .os_node = q->arena->topology.os_node[node]};
+	*out = (struct proto_nodes_reply){.node = node + 1, .os_node = q->arena->topology.os_node[node],
+		.n_from_elsewhere = atomic_read(&q->arena->n_from_elsewhere[node])};
 	for (unsigned i = 0; i < q->arena->n_segments; i++) {
 		struct arena_segment *s = &q->arena->segments[i];
 		struct pages_counters c;

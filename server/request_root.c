@@ -162,6 +162,5 @@ request_session_stats(struct request *q)
 {
 	if (!q->conn->session)
 		REFUSE(q, PROTO_STATUS_STATE, "attach to an arena first");
-	stats_session(q->conn->session, &q->out.session_stats);
-	return PROTO_STATUS_OK;
+	return stats_session(q->conn->session, q->asked_ns, &q->out.session_stats) ? PROTO_STATUS_OK : REQUEST_GO_ON;
 }

@@ -9,7 +9,6 @@
 #include "server/cache.h"
 #include "server/log.h"
 #include "server/recall.h"
-#include "server/repair.h"
 #include "shm/atomic.h"
 #include "shm/barn.h"
 #include "shm/word.h"
@@ -22,49 +21,21 @@ struct uses {
 	uint64_t n_top;
 };
 
-static void
-count_slabs(const struct cache *cache, struct uses *uses, uint32_t *counts)
+static struct uses
+find_uses(struct cache *cache, const struct stats_census *counts)
 {
-	struct arena *arena = cache->arena;
+	struct uses uses = {.n_out = cache_count_out(cache)};
 
-	for (uint32_t number = 1; number <= atomic_read_acquire(&arena->n_slabs); number++) {
-		const struct slab *slab = &arena->slabs[number];
-
-		if (atomic_read_acquire(&slab->cache) != cache->id)
-			continue;
-		for (uint32_t i = 0; i < slab->n_objects; i++) {
-			uint32_t index = slab->first_word + i, owner;
-
-			if (slab_get(arena, index) != SLAB_OUT)
-				continue;
-			uses->n_out++;
-			if (cache->flags & LAYOUT_CACHE_NO_OWNER)
-				continue;
-			owner = word_owner(atomic_read(&arena->words[index]));
-			if (owner == 0)
-				continue;
-			uses->n_held++;
-			if (counts && ++counts[owner] > uses->n_top) {
-				uses->n_top = counts[owner];
-				uses->top = owner;
-			}
+	for (uint32_t client = 1; client <= WORD_ORPHAN; client++) {
+		uses.n_held += counts->n[client];
+		if (counts->n[client] > uses.n_top) {
+			uses.n_top = counts->n[client];
+			uses.top = client;
 		}
 	}
-}
-
-static struct uses
-count_uses(struct cache *cache)
-{
-	/* Without memory nobody is named. */
-	uint32_t *counts = calloc(WORD_ORPHAN + 1, sizeof *counts);
-	struct uses uses = {0};
-
-	for (unsigned i = 0; i < cache->n_nodes; i++)
-		node_lock(&cache->nodes[i]);
-	count_slabs(cache, &uses, counts);
-	for (unsigned i = cache->n_nodes; i-- > 0;)
-		node_unlock(&cache->nodes[i]);
-	free(counts);
+	/* They were counted before. */
+	if (uses.n_held > uses.n_out)
+		uses.n_held = uses.n_out;
 	return uses;
 }
 
@@ -104,11 +75,15 @@ explain(const struct cache *cache, const struct uses *uses, char *why, size_t wh
 	return -EBUSY;
 }
 
-int
-retire_check(struct cache *cache, const struct session *own, bool is_idle_counted, char *why, size_t why_size)
+/*
+ * Is anything against it?  own: a session whose having it open does not count.  is_idle_counted: objects that lie idle in sheaves count too.  Who holds what
+ * was counted a little before; whether anything is OUT is as of now.
+ */
+static int
+check(struct cache *cache, const struct session *own, const struct stats_census *counts, bool is_idle_counted, char *why, size_t why_size)
 {
 	const struct session *other = other_opener(cache, own);
-	struct uses uses = count_uses(cache);
+	struct uses uses = find_uses(cache, counts);
 	uint64_t n_openers = atomic_read(&cache->n_openers) - (own && session_has_open(own, cache->id));
 
 	/* What the dead had of a cache without owner words nobody can adopt or free: it goes with the cache. */
@@ -167,10 +142,10 @@ take_left(struct cache *cache)
 
 /* sessions_lock held for writing. */
 static int
-retire_locked(struct cache *cache, struct session *own, char *why, size_t why_size)
+retire_locked(struct cache *cache, struct session *own, const struct stats_census *counts, char *why, size_t why_size)
 {
 	struct arena *arena = cache->arena;
-	int r = retire_check(cache, own, true, why, why_size);
+	int r = check(cache, own, counts, true, why, why_size);
 
 	if (r < 0)
 		return r;
@@ -191,35 +166,98 @@ retire_locked(struct cache *cache, struct session *own, char *why, size_t why_si
 	return 0;
 }
 
+static int
+no_cache(const struct arena *arena, const char *name, char *why, size_t why_size)
+{
+	snprintf(why, why_size, "there is no cache '%s' in arena '%s'", name, arena->name);
+	return -ENOENT;
+}
+
+/* A portion of counting who holds what of the cache.  0: done; RETIRE_E_MORE.  sessions_lock held for reading. */
+static int
+count_uses(struct cache *cache, struct retire_walk *walk)
+{
+	/* At first, or anew if another has come by the name. */
+	if (walk->count.place.cache != cache->id)
+		census_start(&walk->count, cache->id);
+	if (walk->count.ended_ns || cache_count_out(cache) == 0)
+		return 0;
+	return census_step(cache->arena, &walk->count) ? 0 : RETIRE_E_MORE;
+}
+
 int
-retire_cache(struct arena *arena, const char *name, struct session *own, char *why, size_t why_size)
+retire_look(struct arena *arena, const char *name, struct session *own, struct retire_walk *walk, char *why, size_t why_size)
 {
 	struct cache *cache;
-	int r = 0;
+	int r;
 
 	pthread_rwlock_rdlock(&arena->sessions_lock);
 	cache = cache_find(arena, name);
-	if (cache) {
+	r = cache ? count_uses(cache, walk) : no_cache(arena, name, why, why_size);
+	if (r == 0)
+		r = check(cache, own, &walk->count.counts, false, why, why_size);
+	pthread_rwlock_unlock(&arena->sessions_lock);
+	return r;
+}
+
+/* What lies idle goes back, once, then what is lost, a portion at a time.  0: done; RETIRE_E_MORE.  sessions_lock held for reading. */
+static int
+take_all(struct cache *cache, struct session *own, struct retire_walk *walk)
+{
+	if (walk->repair.cache != cache->id) {
 		if (own)
 			pthread_mutex_lock(&own->work);
-		recall_shrink(arena, own, cache);
+		recall_shrink(cache->arena, own, cache);
 		if (own)
 			pthread_mutex_unlock(&own->work);
-		if (!other_opener(cache, own))
-			repair_cache(cache);
-		r = retire_check(cache, own, true, why, why_size);
+		repair_end(&walk->repair);
+		walk->repair = (struct repair_walk){.cache = cache->id};
+		walk->is_repaired = false;
 	}
+	/* While another has it open it stays anyway. */
+	if (walk->is_repaired || other_opener(cache, own))
+		return 0;
+	if (repair_step(cache->arena, &walk->repair) == REPAIR_E_MORE)
+		return RETIRE_E_MORE;
+	walk->is_repaired = true;
+	return 0;
+}
+
+/* Then it is looked at. */
+static int
+prepare(struct cache *cache, struct session *own, struct retire_walk *walk, char *why, size_t why_size)
+{
+	int r = take_all(cache, own, walk);
+
+	if (r == 0)
+		r = count_uses(cache, walk);
+	return r == 0 ? check(cache, own, &walk->count.counts, true, why, why_size) : r;
+}
+
+int
+retire_cache(struct arena *arena, const char *name, struct session *own, struct retire_walk *walk, char *why, size_t why_size)
+{
+	struct cache *cache;
+	int r;
+
+	pthread_rwlock_rdlock(&arena->sessions_lock);
+	cache = cache_find(arena, name);
+	r = cache ? prepare(cache, own, walk, why, why_size) : no_cache(arena, name, why, why_size);
 	pthread_rwlock_unlock(&arena->sessions_lock);
-	if (r < 0)
+	if (r != 0)
 		return r;
 	pthread_rwlock_wrlock(&arena->sessions_lock);
 	cache = cache_find(arena, name);
-	if (cache)
-		r = retire_locked(cache, own, why, why_size);
+	r = cache ? retire_locked(cache, own, &walk->count.counts, why, why_size) : no_cache(arena, name, why, why_size);
 	pthread_rwlock_unlock(&arena->sessions_lock);
-	if (!cache) {
-		snprintf(why, why_size, "there is no cache '%s' in arena '%s'", name, arena->name);
-		return -ENOENT;
-	}
 	return r;
+}
+
+void
+retire_end(void *ctx)
+{
+	struct retire_walk *walk = ctx;
+
+	repair_cancel(&walk->repair);
+	free(walk);
 }

@@ -13,16 +13,29 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "server/census.h"
+#include "server/repair.h"
 #include "server/session.h"
 
-/*
- * Is anything against it?  own: a session whose having it open does not count; NULL: none.  is_idle_counted: objects that lie idle in
- * sheaves count too. 0; -EBUSY, and a sentence that says how many objects, and who has most of them, or who has it open.  sessions_lock
- * held for reading.
- */
-int retire_check(struct cache *cache, const struct session *own, bool is_idle_counted, char *why, size_t why_size);
+/* What a question keeps from one portion to the next; zeros at first. */
+struct retire_walk {
+	struct census_walk count;
+	struct repair_walk repair;
+	bool is_repaired;
+};
 
-/* Ends the cache of that name.  -ENOENT; -EBUSY as above.  Takes sessions_lock. The own session's work is not held. */
-int retire_cache(struct arena *arena, const char *name, struct session *own, char *why, size_t why_size);
+enum { RETIRE_E_MORE = 1 }; /* of both: ask again, it goes on from there */
+
+/*
+ * Is anything against it, but for what lies idle in sheaves?  own: a session whose having the cache open does not count; NULL: none.  Nothing is
+ * changed.  0; -ENOENT; -EBUSY, and a sentence that says how many objects are in use, and who has most of them, or who has it open.  Takes sessions_lock.
+ */
+int retire_look(struct arena *arena, const char *name, struct session *own, struct retire_walk *walk, char *why, size_t why_size);
+
+/* Ends the cache of that name; as above, but idle objects count too, and lost ones are taken back before.  The own session's work is not held. */
+int retire_cache(struct arena *arena, const char *name, struct session *own, struct retire_walk *walk, char *why, size_t why_size);
+
+/* The question is answered, or nobody asks it any more: frees a walk that calloc() made. */
+void retire_end(void *walk);
 
 #endif

@@ -13,26 +13,20 @@
 #include <sys/socket.h>
 
 #include "server/arena.h"
+#include "shm/atomic.h"
 #include "shm/step.h"
 #include "shm/word.h"
 
-struct root {
-	uint64_t ref;
-	char name[];
-};
-
 void
-roots_init(struct roots *roots)
+roots_init(struct roots *roots, struct root *table, uint32_t *n_seenp)
 {
-	*roots = (struct roots){0};
+	*roots = (struct roots){.table = table, .n_seenp = n_seenp};
 	pthread_mutex_init(&roots->lock, NULL);
 }
 
 void
 roots_deinit(struct roots *roots)
 {
-	for (uint32_t i = 0; i < roots->n; i++)
-		free(roots->sorted[i]);
 	free(roots->sorted);
 	pthread_mutex_destroy(&roots->lock);
 }
@@ -58,10 +52,33 @@ find_locked(const struct roots *roots, const char *name, bool *is_therep)
 	return low;
 }
 
+/* One store, and no adopter finds it. */
+static void
+drop_locked(struct roots *roots, struct root *root)
+{
+	atomic_write(&root->ref, 0);
+	if (root - roots->table < roots->first_free)
+		roots->first_free = (uint32_t)(root - roots->table);
+}
+
+/* An entry of the table; there is one, since n < ROOT_MAX. */
+static struct root *
+take_locked(struct roots *roots)
+{
+	uint32_t i = roots->first_free;
+
+	while (i < *roots->n_seenp && roots->table[i].ref)
+		i++;
+	if (i == *roots->n_seenp)
+		atomic_write_release(roots->n_seenp, i + 1);
+	roots->first_free = i + 1;
+	return &roots->table[i];
+}
+
 static void
 remove_locked(struct roots *roots, uint32_t i)
 {
-	free(roots->sorted[i]);
+	drop_locked(roots, roots->sorted[i]);
 	roots->n--;
 	memmove(&roots->sorted[i], &roots->sorted[i + 1], (roots->n - i) * sizeof roots->sorted[0]);
 }
@@ -83,7 +100,7 @@ sweep_locked(struct arena *arena, struct roots *roots)
 		if (stands(arena, roots->sorted[i]))
 			roots->sorted[n++] = roots->sorted[i];
 		else
-			free(roots->sorted[i]);
+			drop_locked(roots, roots->sorted[i]);
 	}
 	roots->n = n;
 }
@@ -103,37 +120,80 @@ get_locked(struct arena *arena, struct roots *roots, const char *name)
 	return NULL;
 }
 
+/* The index has room for one more: 0, or -ENOMEM. */
+static int
+make_room_locked(struct roots *roots)
+{
+	uint32_t room = roots->room ? roots->room * 2 : 64;
+	struct root **more;
+
+	if (roots->n < roots->room)
+		return 0;
+	more = reallocarray(roots->sorted, room, sizeof *more);
+	if (!more)
+		return -ENOMEM;
+	roots->sorted = more;
+	roots->room = room;
+	return 0;
+}
+
 static int
 insert_locked(struct arena *arena, struct roots *roots, const char *name, uint64_t ref)
 {
-	size_t length = strlen(name);
 	struct root *root;
 	bool is_there;
 	uint32_t i;
+	int r;
 
 	if (roots->n == ROOT_MAX)
 		sweep_locked(arena, roots);
 	if (roots->n == ROOT_MAX)
 		return -ENOSPC;
-	if (roots->n == roots->room) {
-		uint32_t room = roots->room ? roots->room * 2 : 64;
-		struct root **more = reallocarray(roots->sorted, room, sizeof *more);
-
-		if (!more)
-			return -ENOMEM;
-		roots->sorted = more;
-		roots->room = room;
-	}
-	root = malloc(sizeof *root + length + 1);
-	if (!root)
-		return -ENOMEM;
-	root->ref = ref;
-	memcpy(root->name, name, length + 1);
+	r = make_room_locked(roots);
+	if (r < 0)
+		return r;
+	root = take_locked(roots);
+	strcpy(root->name, name);
+	atomic_compiler_barrier();
+	/* It is there from here on, for an adopter too. */
+	atomic_write(&root->ref, ref);
 	i = find_locked(roots, name, &is_there);
 	memmove(&roots->sorted[i + 1], &roots->sorted[i], (roots->n - i) * sizeof roots->sorted[0]);
 	roots->sorted[i] = root;
 	roots->n++;
 	return 0;
+}
+
+static int
+by_name(const void *a, const void *b)
+{
+	return strcmp((*(struct root *const *)a)->name, (*(struct root *const *)b)->name);
+}
+
+int
+roots_adopt(struct roots *roots)
+{
+	int r = 0;
+
+	if (*roots->n_seenp > ROOT_MAX)
+		return -EINVAL;
+	for (uint32_t i = 0; i < *roots->n_seenp && r == 0; i++) {
+		struct root *root = &roots->table[i];
+
+		if (!root->ref)
+			continue;
+		if (!root->name[0] || !memchr(root->name, '\0', sizeof root->name))
+			return -EINVAL;
+		r = make_room_locked(roots);
+		if (r == 0)
+			roots->sorted[roots->n++] = root;
+	}
+	if (roots->n)
+		qsort(roots->sorted, roots->n, sizeof roots->sorted[0], by_name);
+	for (uint32_t i = 1; i < roots->n && r == 0; i++)
+		if (by_name(&roots->sorted[i - 1], &roots->sorted[i]) == 0)
+			r = -EINVAL;
+	return r;
 }
 
 static void
@@ -195,7 +255,7 @@ root_publish(struct arena *arena, const char *name, uint64_t ref, bool may_repla
 	if (!root) {
 		r = insert_locked(arena, roots, name, ref);
 	} else if (may_replace) {
-		root->ref = ref;
+		atomic_write(&root->ref, ref);
 	} else {
 		r = -EEXIST;
 	}

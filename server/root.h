@@ -2,7 +2,7 @@
 /*
  * Roots: the names that an arena's clients give to references.
  *
- * The table is slabd's own memory, sorted by name in the order of bytes, and bounded.  A root is weak: it is there as long as its reference
+ * The table is part of the ledger, bounded, and found by an index sorted by name in the order of bytes.  A root is weak: it is there as long as its reference
  * stands, which is looked at whenever the root is met; nobody tells the table that an object was freed.
  * A watch is somebody who waits for a name.  It is told once, by a byte on its socket, that the name was published, and then looks again.
  */
@@ -33,13 +33,18 @@ struct root_watch {
 
 struct roots {
 	pthread_mutex_t lock; /* a leaf; guards everything below */
+	struct root *table;  /* ROOT_MAX entries of the ledger; those from *n_seenp on were never used */
+	uint32_t *n_seenp;
+	uint32_t first_free; /* entries below this are in use */
 	struct root **sorted;
 	uint32_t n;
 	uint32_t room;
 	struct root_watch *first_watch;
 };
 
-void roots_init(struct roots *roots);
+void roots_init(struct roots *roots, struct root *table, uint32_t *n_seenp);
+/* Finds the roots that a predecessor left in the table.  -EINVAL: they cannot be. -ENOMEM. */
+int roots_adopt(struct roots *roots);
 /* No watch is left. */
 void roots_deinit(struct roots *roots);
 

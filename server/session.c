@@ -6,20 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "server/claim.h"
 #include "server/clock.h"
 #include "server/log.h"
-#include "server/repair.h"
 #include "server/stash.h"
+#include "server/store.h"
 #include "shm/barn.h"
 #include "shm/segment.h"
 
 /* So many dead may be named by words; of more, the words are rewritten to ORPHAN. */
 enum { MAX_NAMED = 4096 };
-
-static const size_t slots_bytes = LAYOUT_MAX_SLOTS * sizeof(struct session_slot);
 
 /* Reports logged for one session. */
 enum { MAX_REPORTS = 256 };
@@ -61,24 +60,18 @@ forget_name(struct arena *arena, uint32_t client)
 	}
 	if (is_left)
 		return;
-	arena->named[client] = 0;
+	if (arena->dead[client].ended_ns > arena->ledger->forgotten_ns)
+		atomic_write(&arena->ledger->forgotten_ns, arena->dead[client].ended_ns);
+	atomic_write(&arena->named[client], 0);
 	arena->n_named--;
-	if (arena->dead[client] && arena->dead[client]->ended_ns > arena->forgotten_ns)
-		arena->forgotten_ns = arena->dead[client]->ended_ns;
-	free(arena->dead[client]);
-	arena->dead[client] = NULL;
 }
 
-/* sessions_lock held for writing.  Without memory its orphans have no age and no label. */
+/* sessions_lock held for writing. */
 static void
 remember(const struct session *session)
 {
-	struct session_dead *dead = malloc(sizeof *dead);
+	struct session_dead *dead = &session->arena->dead[session->client];
 
-	free(session->arena->dead[session->client]);
-	session->arena->dead[session->client] = dead;
-	if (!dead)
-		return;
 	*dead = (struct session_dead){.pid = session->pid, .uid = session->uid, .ended_ns = (int64_t)clock_now_ns()};
 	memcpy(dead->label, session->label, sizeof dead->label);
 }
@@ -128,12 +121,6 @@ make_segment(struct session *session)
 	r = segment_map(session->fd, LAYOUT_SESSION_BYTES, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE, NULL, &session->map);
 	if (r < 0)
 		return r;
-	/* Mapped, not malloc'd: few slots of many are ever touched, and what was goes back with the session. */
-	session->slots = mmap(NULL, slots_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (session->slots == MAP_FAILED) {
-		session->slots = NULL;
-		return -ENOMEM;
-	}
 	session->end_off = LAYOUT_SESSION_SHEAVES_OFF;
 	session_head(session)->hash = layout_hash;
 	return 0;
@@ -146,12 +133,45 @@ session_free(struct session *session)
 		segment_unmap(session->map, LAYOUT_SESSION_BYTES);
 	if (session->fd >= 0)
 		close(session->fd);
-	if (session->slots)
-		munmap(session->slots, slots_bytes);
 	for (uint32_t cache = 1; cache < LAYOUT_MAX_CACHES; cache++)
 		stash_forget(session, cache);
 	pthread_mutex_destroy(&session->work);
 	free(session);
+}
+
+/* Points the session at its part of the ledger. */
+static void
+point(struct session *session)
+{
+	session->slots = ledger_slots(session->arena, session->client);
+	session->n_drawn = ledger_drawn(session->arena, session->client);
+	session->has_open = session->arena->clients[session->client].has_open;
+	session->bytes_drawn = &session->arena->clients[session->client].bytes_drawn;
+}
+
+/* The session's part of the ledger, empty; nothing says yet that it is there.  sessions_lock held for writing. */
+static int
+begin_ledger(struct session *session)
+{
+	struct ledger_head *head = session->arena->ledger;
+	struct ledger_client *client = &session->arena->clients[session->client];
+	int r = ledger_clear_session(session->arena, session->client);
+
+	if (r < 0)
+		return r;
+	point(session);
+	if (head->n_clients <= session->client)
+		atomic_write_release(&head->n_clients, session->client + 1);
+	client->is_readonly = session->is_readonly;
+	client->is_recallable = session->is_recallable;
+	client->token = session->token;
+	client->pid = session->pid;
+	client->uid = session->uid;
+	client->gid = session->gid;
+	memcpy(client->label, session->label, sizeof client->label);
+	memset(client->has_open, 0, sizeof client->has_open);
+	client->bytes_drawn = 0;
+	return 0;
 }
 
 /* NULL: a read-only session, which has no segment, or one that could not be mapped. */
@@ -163,15 +183,10 @@ reader_flag(const struct session *session)
 
 /* sessions_lock held for writing. */
 static void
-enter(struct session *session)
+list(struct session *session)
 {
 	struct arena *arena = session->arena;
 
-	session->id = session->client | ++arena->incarnations[session->client] << 14;
-	if (session->map) {
-		session_head(session)->client = session->client;
-		session_head(session)->incarnation = session->id >> 14;
-	}
 	readers_enter(&arena->readers, &session->reader, reader_flag(session));
 	arena->sessions[session->client] = session;
 	session->next = arena->first_session;
@@ -181,6 +196,60 @@ enter(struct session *session)
 	arena->first_session = session;
 	arena->n_sessions++;
 	arena->n_sessions_ever++;
+}
+
+/* Keeps the session's descriptors for the next slabd, before anybody can ask for them: by a token, which only a session that is kept has. */
+static int
+keep(struct session *session, int pidfd)
+{
+	int fds[2] = {pidfd, session->fd}, r;
+
+	if (!session->arena->store)
+		return 0;
+	r = store_keep(session->arena->store, store_name(session->arena->store_number, STORE_SESSION, session->client).text, fds,
+		session->is_readonly ? 1 : 2);
+	/* Nobody keeps anything any more. */
+	if (r == -ENOTCONN)
+		return 0;
+	while (r == 0 && !session->token)
+		if (getrandom(&session->token, sizeof session->token, 0) != (ssize_t)sizeof session->token)
+			r = -EIO;
+	return r;
+}
+
+static void
+drop(const struct session *session)
+{
+	if (session->token)
+		store_drop(session->arena->store, store_name(session->arena->store_number, STORE_SESSION, session->client).text,
+			session->is_readonly ? 1 : 2);
+}
+
+/* sessions_lock held for writing.  0, or a negative errno and nothing has changed. */
+static int
+enter(struct session *session, int pidfd)
+{
+	struct arena *arena = session->arena;
+	int r = keep(session, pidfd);
+
+	STEP(SESSION_KEPT);
+	if (r == 0)
+		r = begin_ledger(session);
+	if (r < 0) {
+		drop(session);
+		return r;
+	}
+	atomic_write(&arena->incarnations[session->client], arena->incarnations[session->client] + 1);
+	session->id = session->client | arena->incarnations[session->client] << 14;
+	if (session->map) {
+		session_head(session)->client = session->client;
+		session_head(session)->incarnation = session->id >> 14;
+	}
+	/* It is there from here on, for an adopter too. */
+	atomic_write_release(&arena->clients[session->client].state, LEDGER_CLIENT_LIVE);
+	STEP(SESSION_ENTERED);
+	list(session);
+	return 0;
 }
 
 int
@@ -197,6 +266,7 @@ session_new(struct session **sessionp, struct arena *arena, const struct session
 	}
 	session->arena = arena;
 	session->fd = -1;
+	session->pidfd = -1;
 	session->pid = who->pid;
 	session->uid = who->uid;
 	session->gid = who->gid;
@@ -217,7 +287,7 @@ session_new(struct session **sessionp, struct arena *arena, const struct session
 	max_sessions = arena->options.max_sessions;
 	session->client = is_refused ? 0 : take_client(arena);
 	if (session->client)
-		enter(session);
+		r = enter(session, who->pidfd);
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	if (is_refused) {
 		snprintf(why, why_size, "uid %u has its %u sessions in arena '%s'; max-sessions= in [arena %s] says how many", who->uid,
@@ -227,6 +297,8 @@ session_new(struct session **sessionp, struct arena *arena, const struct session
 	} else if (!session->client) {
 		snprintf(why, why_size, "arena '%s' has its %d clients", arena->name, LAYOUT_MAX_CLIENTS);
 		r = -EUSERS;
+	} else if (r < 0) {
+		snprintf(why, why_size, "the session cannot be kept for the next slabd: %s", strerror(-r));
 	}
 	if (r < 0) {
 		session_free(session);
@@ -250,7 +322,7 @@ keep_counts(struct session *session, struct cache *cache)
 	atomic_add(&cache->n_dead_foreign_frees, c->n_foreign_frees);
 	if (cache->flags & LAYOUT_CACHE_NO_OWNER)
 		atomic_add(&cache->n_dead_drawn, session->n_drawn[cache->id]);
-	pthread_mutex_lock(&session->arena->registry_lock);
+	pthread_mutex_lock(&session->arena->ledger_lock);
 	if (session->n_drawn[cache->id] > cache->missing.n) {
 		cache->missing.client = session->id;
 		cache->missing.pid = session->pid;
@@ -258,7 +330,7 @@ keep_counts(struct session *session, struct cache *cache)
 		cache->missing.n = session->n_drawn[cache->id];
 		memcpy(cache->missing.label, session->label, sizeof cache->missing.label);
 	}
-	pthread_mutex_unlock(&session->arena->registry_lock);
+	pthread_mutex_unlock(&session->arena->ledger_lock);
 }
 
 void
@@ -273,6 +345,16 @@ session_end(struct session *session, bool still_named)
 	}
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	pthread_rwlock_wrlock(&arena->sessions_lock);
+	if (still_named)
+		remember(session);
+	if (still_named && !arena->named[session->client]) {
+		atomic_write_release(&arena->named[session->client], 1);
+		arena->n_named++;
+	}
+	atomic_write_release(&arena->clients[session->client].state, LEDGER_CLIENT_NONE);
+	STEP(SESSION_ENDED);
+	drop(session);
+	ledger_clear_session(arena, session->client);
 	arena->sessions[session->client] = NULL;
 	*session->prevp = session->next;
 	if (session->next)
@@ -280,12 +362,6 @@ session_end(struct session *session, bool still_named)
 	arena->n_sessions--;
 	arena->n_dead++;
 	arena->n_dead_faults += session_count_faults(session);
-	if (still_named && !arena->named[session->client]) {
-		arena->named[session->client] = 1;
-		arena->n_named++;
-	}
-	if (still_named)
-		remember(session);
 	readers_leave(&arena->readers, &session->reader);
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	session_free(session);
@@ -305,6 +381,33 @@ session_for_each(
 			visit(s, cache);
 		pthread_mutex_unlock(&s->work);
 	}
+}
+
+void
+session_leave(struct session *session)
+{
+	readers_leave(&session->arena->readers, &session->reader);
+	session->arena->sessions[session->client] = NULL;
+	*session->prevp = session->next;
+	if (session->next)
+		session->next->prevp = session->prevp;
+	session_free(session);
+}
+
+void
+session_mark_dying(struct session *session)
+{
+	atomic_write(&session->arena->clients[session->client].state, LEDGER_CLIENT_DYING);
+	atomic_write(&session->state, SESSION_DYING);
+}
+
+void
+session_resume(struct session *session)
+{
+	for (uint32_t id = 1; session->map && id < LAYOUT_MAX_CACHES; id++)
+		if (atomic_read(&session_cache(session, id)->is_refilling))
+			atomic_write(&session_cache(session, id)->is_refilling, 0);
+	atomic_write(&session->state, SESSION_LIVE);
 }
 
 bool
@@ -346,20 +449,24 @@ session_is_mapped_by_client(struct session *session)
 void
 session_set_open(struct session *session, struct cache *cache, bool is_open)
 {
-	uint8_t bit = (uint8_t)(1u << (cache->id % 8));
+	uint8_t bit = (uint8_t)(1u << (cache->id % 8)), *bits = &session->has_open[cache->id / 8];
 
 	/* Whatever was on its way to a cache of that id before is not any more. */
 	if (is_open && session->map)
 		atomic_write(&session_cache(session, cache->id)->is_refilling, 0);
 	if (session_has_open(session, cache->id) == is_open)
 		return;
-	session->has_open[cache->id / 8] ^= bit;
+	atomic_write(bits, *bits ^ bit);
 	/* Nobody has it open any more: nothing need be kept ready. */
 	if (atomic_add(&cache->n_openers, is_open ? 1 : (uint64_t)-1) != 1 || is_open)
 		return;
-	repair_cache(cache);
 	for (unsigned i = 0; i < cache->n_nodes; i++)
 		node_trim(cache->arena, &cache->nodes[i]);
+	if (!(cache->flags & LAYOUT_CACHE_NO_OWNER) && cache_count_out(cache) > 0) {
+		atomic_write(&cache->is_closed, 1);
+		/* order: CLOSED release - the cache is marked */
+		atomic_write_release(&cache->arena->has_closed, 1);
+	}
 }
 
 static unsigned
@@ -404,7 +511,9 @@ session_slot_lend(struct session *session, const struct cache *cache, uint32_t c
 	slot = session->n_slots;
 	/* A sheaf that fits a page does not straddle two. */
 	session->end_off = (session->end_off + bytes - 1) & ~(bytes - 1);
-	session->slots[slot] = (struct session_slot){.off = session->end_off, .bytes = bytes};
+	atomic_write(&session->slots[slot].off, session->end_off);
+	/* There is such a slot from here on, for an adopter too. */
+	atomic_write_release(&session->slots[slot].bytes, bytes);
 	session->end_off += bytes;
 	lend(session, slot, cache, capacity);
 	/* order: SLOTS release - the slot is described before a walker counts it */
@@ -463,6 +572,108 @@ session_slot_put(struct session *session, uint32_t slot)
 	atomic_write(&own->cache, 0);
 	own->next = session->free_slots[size];
 	session->free_slots[size] = slot + 1;
+}
+
+/* What the ledger says of a slot; end: of the one before. */
+static bool
+slot_is_sound(const struct session *session, const struct session_slot *slot, uint32_t end)
+{
+	unsigned size = size_class(slot->bytes);
+
+	if (size >= SESSION_SLOT_SIZES || slot->bytes != (uint32_t)LAYOUT_SLOT_UNIT << size || slot->off < end || slot->off % slot->bytes ||
+		slot->off > LAYOUT_SESSION_BYTES - slot->bytes)
+		return false;
+	return !slot->cache || (arena_cache(session->arena, slot->cache) && slot->capacity > 0 && slot->capacity <= LAYOUT_MAX_SHEAF &&
+				       sheaf_bytes(slot->capacity) <= slot->bytes);
+}
+
+/* Counts the slots that there are, and lists the free ones. */
+static int
+adopt_slots(struct session *session, char *why, size_t why_size)
+{
+	uint32_t n = 0;
+
+	session->end_off = LAYOUT_SESSION_SHEAVES_OFF;
+	for (; n < LAYOUT_MAX_SLOTS && session->slots[n].bytes; n++) {
+		struct session_slot *slot = &session->slots[n];
+
+		if (!slot_is_sound(session, slot, session->end_off)) {
+			snprintf(why, why_size, "slot %u of client %u has %u bytes at %u, capacity %u, cache %u", n, session->client, slot->bytes,
+				slot->off, slot->capacity, slot->cache);
+			return -EBADMSG;
+		}
+		session->end_off = slot->off + slot->bytes;
+		if (slot->cache)
+			continue;
+		slot->is_lent = false;
+		session_slot_put(session, n);
+	}
+	session->n_slots = n;
+	atomic_write(&session_head(session)->n_slots, n);
+	return 0;
+}
+
+/* The session's segment: as large and as sealed as it was made. */
+static int
+adopt_segment(struct session *session, char *why, size_t why_size)
+{
+	int r = segment_check(session->fd, LAYOUT_SESSION_BYTES, 0);
+
+	if (r == 0)
+		r = segment_map(session->fd, LAYOUT_SESSION_BYTES, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE, NULL, &session->map);
+	/* Sealed against writing, its client had gone: drained in a private copy (session_is_mapped_by_client()). */
+	if (r == -EPERM) {
+		session->map = mmap(NULL, LAYOUT_SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, session->fd, 0);
+		r = session->map == MAP_FAILED ? -errno : 0;
+		session->map = r < 0 ? NULL : session->map;
+	}
+	if (r < 0)
+		snprintf(why, why_size, "the session segment of client %u: %s", session->client, strerror(-r));
+	return r;
+}
+
+int
+session_adopt(struct session **sessionp, struct arena *arena, uint32_t client, int fd, char *why, size_t why_size)
+{
+	const struct ledger_client *kept = &arena->clients[client];
+	struct session *session = calloc(1, sizeof *session);
+	int r = 0;
+
+	if (!session) {
+		close(fd);
+		snprintf(why, why_size, "no memory for the session of client %u", client);
+		return -ENOMEM;
+	}
+	*session = (struct session){
+		.arena = arena,
+		.client = client,
+		.id = client | arena->incarnations[client] << 14,
+		.state = kept->state == LEDGER_CLIENT_DYING ? SESSION_DYING : SESSION_DETACHED,
+		.pid = kept->pid,
+		.uid = kept->uid,
+		.gid = kept->gid,
+		.is_readonly = kept->is_readonly,
+		.is_recallable = kept->is_recallable,
+		/* What it has is not counted yet: the first who asks does. */
+		.quota = {.granted = UINT64_MAX / 2},
+		.token = kept->token,
+		.fd = fd,
+		.pidfd = -1,
+	};
+	snprintf(session->label, sizeof session->label, "%.*s", (int)sizeof kept->label, kept->label);
+	pthread_mutex_init(&session->work, NULL);
+	point(session);
+	if (!session->is_readonly)
+		r = adopt_segment(session, why, why_size);
+	if (r == 0 && !session->is_readonly)
+		r = adopt_slots(session, why, why_size);
+	if (r < 0) {
+		session_free(session);
+		return r;
+	}
+	list(session);
+	*sessionp = session;
+	return 0;
 }
 
 uint32_t

@@ -26,19 +26,7 @@ struct stash;
 
 enum session_state { SESSION_LIVE, SESSION_DETACHED, SESSION_DYING };
 
-/* Slabd's word on a slot. */
-struct session_slot {
-	uint32_t off; /* bytes, in the segment */
-	uint16_t capacity;
-	uint16_t cache; /* 0: with nobody, on the free list of its size */
-	uint32_t next;  /* free list: slot + 1 */
-	uint32_t bytes; /* power of two */
-	bool is_lent;   /* in the client's hands: only then may its holder word give it back */
-	uint32_t n_same; /* ticks for which it has not changed, and what it looked like then (recall.c) */
-	uint64_t sign;
-};
-
-/* The same of a process barn. */
+/* How often a process barn has not changed, and what it looked like then (recall.c); as of a slot. */
 struct session_barn {
 	uint64_t sign;
 	uint32_t n_same;
@@ -49,7 +37,7 @@ enum { SESSION_SLOT_SIZES = 8 };
 
 /* What the session has, in bytes (quota.h): as counted last, of that in objects; granted and taken since. */
 struct session_quota {
-	uint64_t counted; /* atomic, as the next three: others' loops read them */
+	uint64_t counted; /* atomic, as granted, taken and missing: others' loops read them */
 	uint64_t held;
 	uint64_t wordless; /* of counted: its share of what is in use without owner words */
 	uint64_t missing;  /* on top of counted: what it may have of what is in no word and no sheaf, at most */
@@ -78,6 +66,8 @@ struct session {
 	struct reader reader;
 	bool is_recallable;  /* slabd's membarrier reaches its threads */
 	uint64_t n_recalled; /* atomic: sheaves taken from its threads */
+	uint64_t token;     /* the ledger's; 0: nobody can take the session up again */
+	unsigned loop;      /* where its connection is (slabd.h) */
 	uint64_t n_faults;  /* atomic: things that no correct client does */
 	uint64_t n_reports; /* atomic: what it said of itself */
 	/* The reaper's (reaper.h): with whom it is reaped, and what became of the objects that named it. */
@@ -86,28 +76,21 @@ struct session {
 	uint64_t n_kept;
 
 	pthread_mutex_t work; /* guards everything below, and the slots' holders on slabd's side */
+	int pidfd;          /* of one that was adopted, until its connection has it; -1 */
 	uint64_t asking_ns; /* what the last session_is_mapped_by_client() took */
 	int fd;               /* session segment; -1 in a read-only session */
 	void *map;
-	struct session_slot *slots;
+	struct session_slot *slots; /* this, has_open, n_drawn and bytes_drawn are the ledger's */
 	uint32_t n_slots;
 	uint32_t end_off; /* where the next slot goes */
 	uint32_t free_slots[SESSION_SLOT_SIZES]; /* slot + 1 */
-	uint8_t has_open[LAYOUT_MAX_CACHES / 8];
+	uint8_t *has_open; /* a bit for each cache */
 	/* By cache: objects lent to it or set aside for it, less those taken back from it; below 0: it frees what others allocate. Atomic: quotas add them up. */
-	int64_t n_drawn[LAYOUT_MAX_CACHES];
-	int64_t bytes_drawn; /* the same of all caches with owner words; atomic */
+	int64_t *n_drawn;
+	int64_t *bytes_drawn; /* the same of all caches with owner words; atomic */
 	struct stash *stashes[LAYOUT_MAX_CACHES]; /* by cache; stash_of() */
 	struct session_barn barns[LAYOUT_MAX_CACHES];
 	struct session_quota quota;
-};
-
-/* What is kept of a session that has ended as long as words may name it. */
-struct session_dead {
-	pid_t pid;
-	uid_t uid;
-	int64_t ended_ns; /* CLOCK_MONOTONIC */
-	char label[32];
 };
 
 struct session_who {
@@ -117,6 +100,7 @@ struct session_who {
 	const char *label;
 	bool is_readonly;
 	bool is_recallable;
+	int pidfd; /* kept for the next slabd, if there is a store */
 };
 
 /* Appears in the arena.  0, or a negative errno with a sentence: -EUSERS no client slot, -EDQUOT the user has its share, -ENOMEM.  Takes sessions_lock. */
@@ -131,6 +115,18 @@ void session_end(struct session *session, bool still_named);
  */
 void session_for_each(
 	struct arena *arena, struct session *mine, struct cache *cache, void (*visit)(struct session *session, struct cache *cache));
+/* Nothing is granted to it any more, by this slabd or the next.  work held. */
+void session_mark_dying(struct session *session);
+
+/* Its client has another connection: refills that were on their way over the old one are not any more. */
+void session_resume(struct session *session);
+
+/* The session of a client slot that the ledger says lives, of a dead slabd's; fd, its segment, is taken over (-1: read-only).  0; or a negative errno and a
+ * sentence that says what does not agree, and fd is closed. */
+int session_adopt(struct session **sessionp, struct arena *arena, uint32_t client, int fd, char *why, size_t why_size);
+
+/* Without a word to the ledger: the next slabd finds it as it is. */
+void session_leave(struct session *session);
 
 /* Does the process still map its session segment?  Only if its socket has ended.  Takes sessions_lock for writing, since nobody may use the map meanwhile. */
 bool session_is_mapped_by_client(struct session *session);
@@ -171,10 +167,10 @@ session_drew(struct session *session, const struct cache *cache, int64_t n, int6
 {
 	atomic_write(&session->n_drawn[cache->id], session->n_drawn[cache->id] + n);
 	if (!(cache->flags & LAYOUT_CACHE_NO_OWNER))
-		atomic_write(&session->bytes_drawn, session->bytes_drawn + bytes);
+		atomic_write(session->bytes_drawn, *session->bytes_drawn + bytes);
 }
 
-/* The last to close a cache leaves no sheaf in its node barns, no empty slab and no lost object behind (repair.h). Takes list_locks; sessions_lock held. */
+/* The last to close a cache leaves no sheaf in its node barns and no empty slab behind; lost objects are looked for then (sweep.h). Takes list_locks; sessions_lock held. */
 void session_set_open(struct session *session, struct cache *cache, bool is_open);
 
 /*

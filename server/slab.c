@@ -8,6 +8,7 @@
 #include "server/slab.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "server/arena.h"
@@ -29,21 +30,30 @@ descriptor_take(struct arena *arena)
 	if (arena->n_slabs >= arena->max_slabs)
 		return 0;
 	number = arena->n_slabs + 1;
+	/* Its cache is 0: never written. */
+	atomic_write_release(&arena->ledger->n_slabs, number);
 	atomic_write_release(&arena->n_slabs, number);
 	return number;
+}
+
+/* What the page map says of the slab's i-th page. */
+static uint64_t
+prod_of(const struct slab *slab, const struct cache *cache, uint32_t i)
+{
+	uint64_t in_slab = slab->order != SLAB_RUN ? ((uint64_t)i * LAYOUT_PAGE_BYTES - cache->head) * cache->recip : i ? slab->n_pages : 0;
+
+	return in_slab + ((uint64_t)slab->first_word << 32);
 }
 
 static void
 map_slab(struct arena *arena, const struct cache *cache, uint32_t number)
 {
 	const struct slab *slab = &arena->slabs[number];
-	bool is_run = slab->order == SLAB_RUN;
 
 	for (uint32_t i = 0; i < slab_pages(slab); i++) {
 		struct layout_page *page = &arena->page_map[slab->first_page + i];
-		uint64_t in_slab = !is_run ? ((uint64_t)i * LAYOUT_PAGE_BYTES - cache->head) * cache->recip : i ? slab->n_pages : 0;
 
-		atomic_write(&page->prod, in_slab + ((uint64_t)slab->first_word << 32));
+		atomic_write(&page->prod, prod_of(slab, cache, i));
 		atomic_write(&page->slab, number);
 		atomic_write(&page->kind, LAYOUT_KIND_SLAB);
 		/* order: PAGE_MAP release - the entry is whole before it names the cache */
@@ -68,8 +78,11 @@ n_words_of(const struct cache *cache, unsigned order)
 static void
 seed_words(struct arena *arena, uint64_t end)
 {
-	while (arena->n_seeded < end)
-		atomic_write(&arena->words[arena->n_seeded++], word_cleared(arena->first_generation));
+	struct ledger_head *ledger = arena->ledger;
+
+	/* The next slabd may give the last one its generation again: nobody can have used it. */
+	for (; ledger->n_seeded < end; atomic_write_release(&ledger->n_seeded, ledger->n_seeded + 1))
+		atomic_write(&arena->words[ledger->n_seeded], word_cleared(ledger->first_generation));
 }
 
 /* Makes a slab of pages that are the caller's, described but for its words. 0 and *slabp, or -EOVERFLOW: no words, or no descriptor. */
@@ -103,8 +116,10 @@ make(struct arena *arena, struct cache *cache, struct slab made, uint32_t *slabp
 	atomic_write(&slab->node, made.node);
 	for (uint32_t i = 0; i < made.n_objects; i += 16)
 		atomic_write(&arena->bits[(made.first_word + i) / 16], 0);
+	STEP(SLAB_DESCRIBED);
 	/* The descriptor is in use from here on: walkers look at cache first. */
 	atomic_write_release(&slab->cache, cache->id);
+	STEP(SLAB_NAMED);
 	map_slab(arena, cache, number);
 	*slabp = number;
 	return 0;
@@ -162,21 +177,27 @@ slab_new_run(struct arena *arena, struct cache *cache, unsigned node, uint32_t n
 	return r;
 }
 
+static void
+unmap_page(struct layout_page *page)
+{
+	/* order: PAGE_MAP release - whoever sees the page in its next life sees that it is another one */
+	atomic_write_release(&page->incarnation, (uint8_t)(page->incarnation + 1));
+	STEP(MAP_BUMPED);
+	atomic_write_release(&page->cache, 0);
+	atomic_write(&page->kind, LAYOUT_KIND_FREE);
+}
+
 void
 slab_retire(struct arena *arena, uint32_t number)
 {
 	struct slab *slab = &arena->slabs[number];
 
 	atomic_write(&slab->cache, 0);
-	for (uint32_t i = 0; i < slab_pages(slab); i++) {
-		struct layout_page *page = &arena->page_map[slab->first_page + i];
-
-		/* order: PAGE_MAP release - whoever sees the page in its next life sees that it is another one */
-		atomic_write_release(&page->incarnation, (uint8_t)(page->incarnation + 1));
-		STEP(MAP_BUMPED);
-		atomic_write_release(&page->cache, 0);
-		atomic_write(&page->kind, LAYOUT_KIND_FREE);
-	}
+	/* In this order for a kill, too: an adopter takes the rest off the map (ledger.h). */
+	atomic_compiler_barrier();
+	STEP(SLAB_RETIRED);
+	for (uint32_t i = 0; i < slab_pages(slab); i++)
+		unmap_page(&arena->page_map[slab->first_page + i]);
 }
 
 void
@@ -195,6 +216,97 @@ slab_free(struct arena *arena, const struct cache *cache, uint32_t number)
 		arena_run_free(arena, page, n_pages);
 	else
 		arena_pages_free(arena, page, order);
+}
+
+/* The descriptor's numbers lie within what they are numbers of. */
+static bool
+is_bounded(const struct arena *arena, const struct slab *slab, const struct cache *cache)
+{
+	bool is_run = cache->flags & LAYOUT_CACHE_RUNS;
+
+	return (slab->order == SLAB_RUN) == is_run && (is_run || slab->order <= LAYOUT_MAX_ORDER) && slab->node < arena->topology.n_nodes &&
+	       slab->n_objects > 0 &&
+	       (is_run ? slab->n_objects == 1 && slab->n_pages > 0
+		       : slab->n_objects <= LAYOUT_MAX_SLAB_OBJECTS &&
+				 cache->head + (uint64_t)slab->n_objects * cache->object_bytes <= (uint64_t)LAYOUT_PAGE_BYTES << slab->order);
+}
+
+/* Either nothing is said of the page yet, or what should be. */
+static bool
+is_mapped_right(const struct arena *arena, const struct cache *cache, uint32_t number, uint32_t i)
+{
+	const struct slab *slab = &arena->slabs[number];
+	const struct layout_page *page = &arena->page_map[slab->first_page + i];
+
+	return !page->cache || (page->cache == cache->id && page->slab == number && page->prod == prod_of(slab, cache, i));
+}
+
+int
+slab_verify(struct arena *arena, uint32_t number, char *why, size_t why_size)
+{
+	const struct slab *slab = &arena->slabs[number];
+	const struct cache *cache = arena_cache(arena, slab->cache);
+	const char *wrong = NULL;
+
+	if (!slab->cache)
+		return 0;
+	if (!cache || !is_bounded(arena, slab, cache))
+		wrong = "descriptor";
+	else if (arena_adopt_pages(arena, slab->node, slab->first_page, slab_pages(slab)) < 0)
+		wrong = "pages";
+	else if (words_mark(&arena->words_runs, slab->first_word, n_words_of(cache, slab->order)) < 0)
+		wrong = "words";
+	for (uint32_t i = 0; !wrong && i < slab_pages(slab); i++)
+		if (!is_mapped_right(arena, cache, number, i))
+			wrong = "page map";
+	for (uint32_t i = 0; !wrong && i < slab->n_objects; i++)
+		if (slab_get(arena, slab->first_word + i) > SLAB_OUT)
+			wrong = "objects' states";
+	if (!wrong)
+		return 0;
+	snprintf(why, why_size, "%s of slab %u (cache %u, order %u, node %u, %u objects, page %u, word %u)", wrong, number, slab->cache, slab->order,
+		slab->node, slab->n_objects, slab->first_page, slab->first_word);
+	return -EBADMSG;
+}
+
+void
+slab_adopt(struct arena *arena, uint32_t number)
+{
+	struct slab *slab = &arena->slabs[number];
+	struct cache *cache = arena_cache(arena, slab->cache);
+	uint32_t n_free = 0;
+
+	if (!cache) {
+		slab->next = arena->free_slab;
+		arena->free_slab = number;
+		return;
+	}
+	map_slab(arena, cache, number);
+	for (uint32_t i = 0; i < slab->n_objects; i++) {
+		/* The sheaf that it lay in is forgotten. */
+		if (slab_get(arena, slab->first_word + i) == SLAB_BARN)
+			slab_set(arena, slab->first_word + i, SLAB_FREE);
+		n_free += slab_get(arena, slab->first_word + i) == SLAB_FREE;
+	}
+	slab->n_free = (uint16_t)n_free;
+	if (slab->order == SLAB_RUN && n_free) {
+		slab_retire(arena, number);
+		slab_free(arena, cache, number);
+		return;
+	}
+	node_adopt_slab(arena, &cache->nodes[slab->node], number);
+}
+
+void
+slab_sweep_map(struct arena *arena, uint32_t first_page, uint32_t n_pages)
+{
+	for (uint32_t i = first_page; i < first_page + n_pages; i++) {
+		struct layout_page *page = &arena->page_map[i];
+		const struct slab *slab = &arena->slabs[page->slab <= arena->n_slabs ? page->slab : 0];
+
+		if (page->cache && (slab->cache != page->cache || i - slab->first_page >= slab_pages(slab)))
+			unmap_page(page);
+	}
 }
 
 bool

@@ -16,6 +16,7 @@
 #define SLAB_SERVER_SLAB_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct arena;
@@ -69,6 +70,14 @@ int slab_new_run(struct arena *arena, struct cache *cache, unsigned node, uint32
  */
 void slab_retire(struct arena *arena, uint32_t slab);
 void slab_free(struct arena *arena, const struct cache *cache, uint32_t slab);
+
+/*
+ * A dead slabd's descriptor, used or not.  _verify claims its pages and words, and changes nothing: 0, or -EBADMSG and what does not agree.  Then _adopt
+ * finishes its page map, frees BARN objects and counts it; an unused one may be used.  At last _sweep_map takes off the map what no slab has.
+ */
+int slab_verify(struct arena *arena, uint32_t number, char *why, size_t why_size);
+void slab_adopt(struct arena *arena, uint32_t number);
+void slab_sweep_map(struct arena *arena, uint32_t first_page, uint32_t n_pages);
 
 /* The object of the cache that starts at place; false: there is none.  Any place may be asked for.  Stable only under the slab's list_lock. */
 bool slab_find(const struct arena *arena, const struct cache *cache, uint32_t place, struct slab_object *op);

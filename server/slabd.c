@@ -14,25 +14,34 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+#include "server/adopt.h"
 #include "server/clock.h"
 #include "server/conn.h"
 #include "server/listener.h"
 #include "server/log.h"
+#include "server/reaper.h"
 #include "server/recall.h"
+#include "server/sweep.h"
+#include "server/task.h"
+
+/* Descriptors of slabd's own: in all, of a thread, of an arena with its segments. */
+enum { FILES = 32, FILES_OF_THREAD = 8, FILES_OF_ARENA = 16 };
 
 /* What other threads ask of the loop. */
 static void
 on_wake(evutil_socket_t fd, short what, void *ctx)
 {
 	struct loop *loop = ctx;
-	int conn;
+	struct loop_message m;
 
 	(void)what;
-	while (read(fd, &conn, sizeof conn) == (ssize_t)sizeof conn) {
-		if (conn < 0)
+	while (read(fd, &m, sizeof m) == (ssize_t)sizeof m) {
+		if (m.fd < 0)
 			event_base_loopbreak(loop->base);
+		else if (m.client_id)
+			conn_take_up(loop, &m);
 		else
-			conn_new(loop, conn);
+			conn_new(loop, m.fd);
 	}
 }
 
@@ -59,13 +68,15 @@ loop_init(struct loop *loop, struct slabd *slabd)
 static void
 loop_deinit(struct loop *loop)
 {
-	int conn;
+	struct loop_message m;
 
 	while (loop->conns)
 		conn_free(loop->conns);
-	while (loop->pipe[1] > 0 && read(loop->pipe[0], &conn, sizeof conn) == (ssize_t)sizeof conn)
-		if (conn >= 0)
-			close(conn);
+	while (loop->pipe[1] > 0 && read(loop->pipe[0], &m, sizeof m) == (ssize_t)sizeof m)
+		if (m.fd >= 0)
+			close(m.fd);
+	task_deinit(loop);
+	sweep_deinit(loop);
 	if (loop->wake)
 		event_free(loop->wake);
 	if (loop->base)
@@ -76,22 +87,29 @@ loop_deinit(struct loop *loop)
 	}
 }
 
-/* false: the loop is behind by a pipe's worth of connections.  Four bytes to a pipe are written whole or not at all. */
+/* false: the loop is behind by a pipe's worth of connections.  So few bytes to a pipe are written whole or not at all. */
 static bool
-loop_send(struct loop *loop, int fd)
+loop_send(struct loop *loop, const struct loop_message *message)
 {
-	return write(loop->pipe[1], &fd, sizeof fd) == (ssize_t)sizeof fd;
+	return write(loop->pipe[1], message, sizeof *message) == (ssize_t)sizeof *message;
+}
+
+bool
+slabd_resume(struct slabd *slabd, unsigned loop, const struct loop_message *message)
+{
+	return loop < slabd->n_loops && loop_send(&slabd->loops[loop], message);
 }
 
 void
 slabd_accept(struct slabd *slabd, int fd)
 {
+	const struct loop_message message = {.fd = fd};
 	struct loop *best = &slabd->loops[0];
 
 	for (unsigned i = 1; i < slabd->n_loops; i++)
 		if (atomic_read(&slabd->loops[i].n_conns) < atomic_read(&best->n_conns))
 			best = &slabd->loops[i];
-	if (best == &slabd->loops[0] || !loop_send(best, fd))
+	if (best == &slabd->loops[0] || !loop_send(best, &message))
 		conn_new(&slabd->loops[0], fd);
 }
 
@@ -170,16 +188,23 @@ begin_collapse(struct slabd *slabd)
 	return 0;
 }
 
-/* One descriptor a connection, two a session, and its segments: as many as the hard limit lets. */
-static void
-raise_file_limit(void)
+/* One descriptor a connection, two a session, and its segments: as many as the hard limit lets; and at least what slabd itself needs. */
+static int
+raise_file_limit(const struct slabd_options *options, char *why, size_t why_size)
 {
+	uint64_t least = FILES + (uint64_t)options->n_threads * FILES_OF_THREAD + (uint64_t)options->n_arenas * FILES_OF_ARENA;
 	struct rlimit limit;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
 		limit.rlim_cur = limit.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &limit);
 	}
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= least)
+		return 0;
+	snprintf(why, why_size, "RLIMIT_NOFILE lets slabd have %llu descriptors; with %u threads and %u arenas it needs %llu before any client comes: raise "
+				"LimitNOFILE= or ulimit -Hn",
+		(unsigned long long)limit.rlim_cur, options->n_threads, options->n_arenas, (unsigned long long)least);
+	return -EMFILE;
 }
 
 /* Does the kernel have SO_PEERPIDFD (Linux 6.5)? */
@@ -200,6 +225,180 @@ has_peerpidfd(void)
 	return pidfd >= 0;
 }
 
+/* The dead one's sessions: who is dead too is reaped, the living may come back. */
+static int
+take_sessions(struct slabd *slabd, struct arena *arena)
+{
+	struct session *session;
+	int pidfd, r = 0;
+
+	while ((session = adopt_next_session(arena, &pidfd)) && r == 0) {
+		struct pollfd p = {.fd = pidfd, .events = POLLIN};
+
+		if (session->state != SESSION_DYING && poll(&p, 1, 0) == 0) {
+			r = conn_adopt(&slabd->loops[0], session, pidfd);
+			continue;
+		}
+		close(pidfd);
+		reaper_reap(session);
+	}
+	return r;
+}
+
+/* What no connection will watch, after a failure. */
+static void
+leave_sessions(struct arena *arena)
+{
+	int pidfd;
+
+	while (adopt_next_session(arena, &pidfd))
+		close(pidfd);
+	while (arena->first_session)
+		session_leave(arena->first_session);
+}
+
+static int
+option_of(const struct slabd *slabd, const struct arena *arena)
+{
+	for (unsigned i = 0; i < slabd->options.n_arenas; i++)
+		if (strcmp(slabd->options.arenas[i].name, arena->name) == 0)
+			return (int)i;
+	return -1;
+}
+
+/* An arena as another slabd left it keeps its size and so on: somebody uses it. Who may do what in it is as the settings have it now. */
+static void
+settle_arena(struct arena *arena, const struct arena_options *options)
+{
+	const struct arena_options *old = &arena->options;
+
+	if (arena_rounds_to(options) != old->limit_bytes || options->reserve_bytes != old->reserve_bytes || options->page_kind != old->page_kind ||
+		options->profile != old->profile)
+		log_warning("arena '%s' was adopted with the size, reserve, page-kind and profile that it had; those of the settings wait until it is empty "
+			    "when slabd starts",
+			arena->name);
+	memcpy(arena->options.debug, options->debug, sizeof arena->options.debug);
+	arena_set_access(arena, options);
+}
+
+/* Has it the settings' size and so on, or anybody who needs it as it is? */
+static bool
+is_wanted(struct arena *arena, const struct arena_options *options)
+{
+	const struct arena_options *old = &arena->options;
+	uint64_t n_out = 0;
+
+	for (struct cache *cache = arena_cache_after(arena, 0); cache; cache = arena_cache_after(arena, cache->id))
+		for (unsigned i = 0; i < cache->n_nodes; i++)
+			n_out += cache->nodes[i].n_objects - cache->nodes[i].n_free;
+	return n_out > 0 || arena->n_sessions > 0 ||
+	       (arena_rounds_to(options) == old->limit_bytes && options->reserve_bytes == old->reserve_bytes && options->page_kind == old->page_kind &&
+		       options->profile == old->profile);
+}
+
+static void
+drop_arena(struct slabd *slabd, struct arena *arena)
+{
+	for (unsigned i = 0; i < arena->n_segments; i++)
+		store_drop(&slabd->store, store_name(arena->store_number, STORE_DATA, i).text, 1);
+	store_drop(&slabd->store, store_name(arena->store_number, STORE_ARENA, 0).text, 1);
+	store_drop(&slabd->store, store_name(arena->store_number, STORE_WORDS, 0).text, 1);
+	store_drop(&slabd->store, store_name(arena->store_number, STORE_LEDGER, 0).text, 1);
+	for (struct session *s = arena->first_session; s; s = s->next)
+		store_drop(&slabd->store, store_name(arena->store_number, STORE_SESSION, s->client).text, s->is_readonly ? 1 : 2);
+	leave_sessions(arena);
+	arena_free(arena);
+}
+
+/* One that was left.  It becomes the arena of its name. */
+static int
+take_arena(struct slabd *slabd, unsigned number, char *why, size_t why_size)
+{
+	struct arena *arena;
+	int i, r = adopt_arena(&arena, &slabd->store, number, why, why_size);
+
+	if (r < 0)
+		return r == -ENOMEM ? r : SLABD_E_REFUSED;
+	if (!arena)
+		return 0;
+	i = option_of(slabd, arena);
+	if (i < 0 || slabd->arenas[i]) {
+		log_warning("arena '%s' was left by a dead slabd, and is not in the settings: it is given up", arena->name);
+		drop_arena(slabd, arena);
+		return 0;
+	}
+	r = take_sessions(slabd, arena);
+	if (r < 0) {
+		leave_sessions(arena);
+		arena_free(arena);
+		return r;
+	}
+	if (!is_wanted(arena, &slabd->options.arenas[i])) {
+		log_notice("arena '%s' is empty, and made anew by the settings", arena->name);
+		drop_arena(slabd, arena);
+		return 0;
+	}
+	settle_arena(arena, &slabd->options.arenas[i]);
+	slabd->arenas[i] = arena;
+	return 0;
+}
+
+/* All that a dead slabd left, if this one may. */
+static int
+take_arenas(struct slabd *slabd, char *why, size_t why_size)
+{
+	int writer = 0, r;
+
+	if (slabd->store.n_left == 0 && !store_is_on(&slabd->store))
+		return 0;
+	r = store_claim(&slabd->store, &writer);
+	if (r == -EBUSY) {
+		snprintf(why, why_size, "nothing is adopted: slabd %d, which has the ledgers, is alive", writer);
+		return SLABD_E_REFUSED;
+	}
+	r = 0;
+	for (unsigned number = 0; number < STORE_MAX_ARENAS && r == 0; number++) {
+		if (!store_has_left(&slabd->store, number, 0))
+			continue;
+		if (slabd->options.starts_empty)
+			store_drop_left(&slabd->store, number, 0);
+		else
+			r = take_arena(slabd, number, why, why_size);
+	}
+	return r;
+}
+
+/* A number for a new arena that nothing in the store has. */
+static unsigned
+free_number(const struct slabd *slabd)
+{
+	unsigned number = 0;
+
+	for (unsigned i = 0; i < slabd->options.n_arenas; i++) {
+		if (!store_has_left(&slabd->store, number, 0) && (!slabd->arenas[i] || !slabd->arenas[i]->store || slabd->arenas[i]->store_number != number))
+			continue;
+		number++;
+		i = (unsigned)-1;
+	}
+	return number;
+}
+
+static int
+make_arena(struct slabd *slabd, unsigned i, char *why, size_t why_size)
+{
+	int r;
+
+	sd_notifyf(0, "STATUS=Making arena '%s', reserve %llu bytes", slabd->options.arenas[i].name,
+		(unsigned long long)slabd->options.arenas[i].reserve_bytes);
+	r = arena_new(&slabd->arenas[i], &slabd->options.arenas[i], why, why_size);
+	if (r < 0 || !store_is_on(&slabd->store))
+		return r;
+	r = adopt_keep_arena(slabd->arenas[i], &slabd->store, free_number(slabd));
+	if (r == -EUSERS)
+		snprintf(why, why_size, "arena '%s': the descriptor store is full", slabd->arenas[i]->name);
+	return r == -ENOTCONN ? 0 : r;
+}
+
 int
 slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why, size_t why_size)
 {
@@ -212,9 +411,13 @@ slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why,
 	slabd->options = *options;
 	if (options->log_level)
 		log_set_level((enum log_level)options->log_level);
+	/* First: where descriptors run out libevent ends the process. */
+	r = raise_file_limit(options, why, why_size);
+	strangers_init(&slabd->strangers);
 	slabd->options.is_old_kernel = options->is_old_kernel || !has_peerpidfd();
 	slabd->started_ns = clock_now_ns();
-	raise_file_limit();
+	if (r == 0)
+		r = store_init(&slabd->store);
 	for (; slabd->n_loops < options->n_threads && r == 0; slabd->n_loops++)
 		r = loop_init(&slabd->loops[slabd->n_loops], slabd);
 	if (r == 0)
@@ -222,15 +425,15 @@ slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why,
 	/* The socket first: who is second on it must not commit memory. */
 	if (r == 0)
 		r = listener_new(&slabd->listener, slabd, options, why, why_size);
-	for (unsigned i = 0; i < options->n_arenas && r == 0; i++) {
-		sd_notifyf(0, "STATUS=Making arena '%s', reserve %llu bytes", options->arenas[i].name,
-			(unsigned long long)options->arenas[i].reserve_bytes);
-		r = arena_new(&slabd->arenas[i], &options->arenas[i], why, why_size);
-		slabd->n_arenas += r == 0;
-	}
+	if (r == 0)
+		r = take_arenas(slabd, why, why_size);
+	for (unsigned i = 0; i < options->n_arenas && r == 0; i++)
+		if (!slabd->arenas[i])
+			r = make_arena(slabd, i, why, why_size);
+	slabd->n_arenas = options->n_arenas;
 	if (r == 0)
 		r = begin_collapse(slabd);
-	if (r < 0) {
+	if (r != 0) {
 		slabd_free(slabd);
 		return r;
 	}
@@ -423,10 +626,12 @@ slabd_run(struct slabd *slabd)
 void
 slabd_stop(struct slabd *slabd)
 {
+	static const struct loop_message stop = {.fd = -1};
+
 	for (unsigned i = 0; i < slabd->n_loops; i++) {
 		struct pollfd room = {.fd = slabd->loops[i].pipe[1], .events = POLLOUT};
 
-		while (!loop_send(&slabd->loops[i], -1) && errno == EAGAIN)
+		while (!loop_send(&slabd->loops[i], &stop) && errno == EAGAIN)
 			poll(&room, 1, 1000);
 	}
 }
@@ -443,10 +648,13 @@ slabd_free(struct slabd *slabd)
 		event_free(slabd->collapse);
 	for (unsigned i = 0; i < slabd->n_loops; i++)
 		loop_deinit(&slabd->loops[i]);
-	for (unsigned i = 0; i < slabd->n_arenas; i++) {
-		while (slabd->arenas[i]->first_session)
-			session_end(slabd->arenas[i]->first_session, false);
+	for (unsigned i = 0; i < slabd->options.n_arenas; i++) {
+		if (!slabd->arenas[i])
+			continue;
+		leave_sessions(slabd->arenas[i]);
 		arena_free(slabd->arenas[i]);
 	}
+	store_deinit(&slabd->store);
+	strangers_deinit(&slabd->strangers);
 	free(slabd);
 }

@@ -12,13 +12,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "server/strangers.h"
 #include "server/arena.h"
+#include "server/store.h"
 
 #define SLABD_VERSION "0.1.0"
 
 enum { SLABD_MAX_THREADS = 64, SLABD_MAX_ARENAS = 64, SLABD_MAX_IDLE_S = 86400 };
 
 struct conn;
+struct sweep;
+struct task;
 
 struct slabd_options {
 	const char *socket;   /* path, unless systemd passes one; then the next three are systemd's business too */
@@ -27,6 +31,7 @@ struct slabd_options {
 	gid_t socket_group;
 	unsigned n_threads;
 	bool has_signals; /* SIGTERM and SIGINT end slabd_run() */
+	bool starts_empty; /* what a dead slabd left is not adopted, but given up */
 	bool is_old_kernel; /* do without SO_PEERPIDFD and SO_PASSRIGHTS, as before Linux 6.5 */
 	int log_level;      /* 0: as it is */
 	uint32_t idle_after_s; /* what clients keep idle for so long goes back; 0: never */
@@ -38,11 +43,22 @@ struct slabd_options {
 	void *reread_ctx;
 };
 
+/* What a loop is told by others. */
+struct loop_message {
+	int fd; /* a connection that is its from here on; -1: stop */
+	/* Its RESUME of a session of the loop's; client_id 0: none. */
+	uint32_t client_id;
+	uint32_t request_id;
+	int32_t pid;
+	uint64_t token;
+	struct arena *arena;
+};
+
 struct loop {
 	struct slabd *slabd;
 	struct event_base *base;
 	struct event *wake;
-	int pipe[2]; /* accepted descriptors, one int each; -1: stop */
+	int pipe[2]; /* of loop_messages */
 	pthread_t thread;
 	struct conn *conns;
 	uint32_t n_conns; /* atomic */
@@ -51,6 +67,11 @@ struct loop {
 	unsigned n_dying;
 	unsigned n_dying_seen;
 	unsigned n_reap_turns;
+	/* What is carried out a portion at a time (task.h): in turn; and the user who was served last. */
+	struct task *tasks;
+	struct event *turn;
+	uint32_t last_uid;
+	struct sweep *sweep; /* NULL: nothing was to be looked for yet (sweep.h) */
 };
 
 struct slabd {
@@ -58,6 +79,8 @@ struct slabd {
 	struct arena *arenas[SLABD_MAX_ARENAS]; /* as configured, from the first; none comes or goes while slabd runs */
 	unsigned n_arenas;
 	struct listener *listener;
+	struct store store;
+	struct strangers strangers;
 	struct event *decay; /* loop 0's, as the next one */
 	struct event *collapse; /* NULL: no arena has transparent huge pages */
 	uint64_t started_ns; /* monotonic */
@@ -72,7 +95,10 @@ struct slabd {
 	struct loop loops[SLABD_MAX_THREADS];
 };
 
-/* Makes the arenas and listens.  0, or a negative errno with a sentence in why. */
+/* Outcome of slabd_new(): what a dead slabd left could not be adopted; nothing of it was changed. */
+enum { SLABD_E_REFUSED = 1 };
+
+/* Makes or adopts the arenas and listens.  0, SLABD_E_REFUSED or a negative errno with a sentence in why. */
 int slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why, size_t why_size);
 
 /* Serves until slabd_stop() or a signal; tells systemd when ready. 0 or a negative errno. */
@@ -81,11 +107,17 @@ int slabd_run(struct slabd *slabd);
 /* Any thread. */
 void slabd_stop(struct slabd *slabd);
 
-/* After slabd_run(). Clients go on with what they hold; the memory goes with the last of them. NULL is ignored. */
+/*
+ * After slabd_run(). Clients go on with what they hold; the memory goes with the last of them, unless there is a store: then the next slabd adopts it.
+ * NULL is ignored.
+ */
 void slabd_free(struct slabd *slabd);
 
 /* Gives an accepted connection to the loop with the fewest. */
 void slabd_accept(struct slabd *slabd, int fd);
+
+/* Gives it to the loop of the session that it is about.  false: the loop is behind. */
+bool slabd_resume(struct slabd *slabd, unsigned loop, const struct loop_message *message);
 
 /* The arena of that name; "": the one called default, else the only one.  NULL: none such. */
 struct arena *slabd_arena(struct slabd *slabd, const char *name);

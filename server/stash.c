@@ -86,7 +86,9 @@ uint32_t
 stash_restock(struct stash *stash, struct session *session, struct node *node, uint64_t max)
 {
 	struct cache *cache = node->cache;
-	uint32_t before = stash->size, most = max < cache->cpu_partial - before ? before + (uint32_t)max : cache->cpu_partial;
+	/* Another loop may have tuned the knob down, and not trimmed yet. */
+	uint32_t before = stash->size, room = before < cache->cpu_partial ? cache->cpu_partial - before : 0;
+	uint32_t most = before + (max < room ? (uint32_t)max : room);
 
 	/* Half of them and one, as get_partial_node() does: it is the slabs that make a hold long. */
 	for (uint32_t i = 0; i <= cache->cpu_partial_slabs / 2 && stash->size < most && node->first_partial; i++) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "server/cache.h"
+#include "server/census.h"
 #include "server/claim.h"
 #include "server/clock.h"
 #include "server/orphan.h"
@@ -163,6 +164,7 @@ stats_cache(struct arena *arena, uint32_t after, struct proto_caches_reply *repl
 	reply->objects_per_slab = k->n_slab_objects;
 	reply->capacity = k->is_sheafless ? 0 : k->capacity;
 	reply->barn_full = k->barn_full;
+	reply->barn_empty = k->barn_empty;
 	reply->min_partial = k->min_partial;
 	reply->max_cached = k->max_cached;
 	reply->cpu_partial = k->cpu_partial;
@@ -186,32 +188,13 @@ stats_cache(struct arena *arena, uint32_t after, struct proto_caches_reply *repl
 }
 
 void
-stats_count(struct arena *arena, struct stats_census *census)
+stats_count(struct arena *arena, struct stats_census *counts)
 {
-	memset(census, 0, sizeof *census);
-	for (uint32_t number = 1; number <= atomic_read_acquire(&arena->n_slabs); number++) {
-		const struct slab *slab = &arena->slabs[number];
-		const struct cache *k = arena_cache(arena, atomic_read_acquire(&slab->cache));
+	struct census_place place = {.number = 1};
 
-		for (uint32_t i = 0; k && !(k->flags & LAYOUT_CACHE_NO_OWNER) && i < atomic_read(&slab->n_objects); i++) {
-			uint32_t word = atomic_read(&slab->first_word) + i, owner = word_owner(atomic_read(&arena->words[word]));
-
-			if (slab_get(arena, word) != SLAB_OUT)
-				continue;
-			census->n[owner]++;
-			census->bytes[owner] += slab_object_bytes(arena, k, number);
-		}
-	}
-}
-
-/* For the first of a row of questions. registry_lock held. */
-static void
-take_census(struct arena *arena)
-{
-	if (!arena->census)
-		arena->census = malloc(sizeof *arena->census);
-	if (arena->census)
-		stats_count(arena, arena->census);
+	memset(counts, 0, sizeof *counts);
+	while (!census_part(arena, &place, counts))
+		;
 }
 
 static void
@@ -243,8 +226,9 @@ add_caches(const struct session *session, struct proto_clients_reply *reply)
 	reply->bytes_max = session->arena->options.client_max;
 }
 
+/* counts NULL: there was no memory for them. */
 static void
-describe(struct arena *arena, struct session *session, struct proto_clients_reply *reply)
+describe(const struct stats_census *counts, struct session *session, struct proto_clients_reply *reply)
 {
 	static const char *const states[] = {"live", "detached", "dying"};
 
@@ -258,10 +242,10 @@ describe(struct arena *arena, struct session *session, struct proto_clients_repl
 	reply->n_faults = session_count_faults(session);
 	if (session->map)
 		add_caches(session, reply);
-	if (!arena->census)
+	if (!counts)
 		return;
-	reply->n_held = arena->census->n[session->client];
-	reply->bytes_held = arena->census->bytes[session->client];
+	reply->n_held = counts->n[session->client];
+	reply->bytes_held = counts->bytes[session->client];
 }
 
 static void
@@ -278,45 +262,62 @@ describe_dead(const struct arena *arena, uint32_t client, struct proto_clients_r
 	snprintf(reply->label, sizeof reply->label, "%s", owner.label);
 }
 
-void
-stats_client(struct arena *arena, uint32_t after, struct proto_clients_reply *reply)
+static void
+find_client(struct arena *arena, const struct stats_census *counts, uint32_t after, struct proto_clients_reply *reply)
 {
-	*reply = (struct proto_clients_reply){0};
-	pthread_rwlock_rdlock(&arena->sessions_lock);
-	pthread_mutex_lock(&arena->registry_lock);
-	if (!arena->census || after == 0)
-		take_census(arena);
-	for (uint32_t client = after + 1; arena->census && client <= LAYOUT_MAX_CLIENTS; client++) {
+	for (uint32_t client = after + 1; client <= LAYOUT_MAX_CLIENTS; client++) {
 		struct session *session = arena->sessions[client];
 
-		if (!session && !(arena->named[client] && arena->census->n[client]))
+		if (!session && !(counts && arena->named[client] && counts->n[client]))
 			continue;
 		reply->client = client;
 		if (session) {
-			describe(arena, session, reply);
-			break;
+			describe(counts, session, reply);
+			return;
 		}
 		/* The dead whose objects are kept. */
-		reply->n_orphans = arena->census->n[client];
-		reply->bytes_orphans = arena->census->bytes[client];
+		reply->n_orphans = counts->n[client];
+		reply->bytes_orphans = counts->bytes[client];
 		describe_dead(arena, client, reply);
 		snprintf(reply->state, sizeof reply->state, "dead");
-		break;
+		return;
 	}
-	pthread_mutex_unlock(&arena->registry_lock);
-	pthread_rwlock_unlock(&arena->sessions_lock);
 }
 
-void
-stats_session(struct session *session, struct proto_session_stats_reply *reply)
+bool
+stats_client(struct arena *arena, uint32_t after, uint64_t asked_ns, struct proto_clients_reply *reply)
+{
+	const struct stats_census *counts = NULL;
+	struct census *census;
+
+	*reply = (struct proto_clients_reply){0};
+	pthread_rwlock_rdlock(&arena->sessions_lock);
+	pthread_mutex_lock(&arena->registry_lock);
+	census = census_of(arena);
+	if (census)
+		counts = census_get(arena, census, asked_ns, after != 0);
+	if (counts || !census)
+		find_client(arena, counts, after, reply);
+	pthread_mutex_unlock(&arena->registry_lock);
+	pthread_rwlock_unlock(&arena->sessions_lock);
+	return counts || !census;
+}
+
+bool
+stats_session(struct session *session, uint64_t asked_ns, struct proto_session_stats_reply *reply)
 {
 	struct arena *arena = session->arena;
+	const struct stats_census *counts = NULL;
 	struct proto_clients_reply client = {0};
+	struct census *census;
 
 	pthread_rwlock_rdlock(&arena->sessions_lock);
 	pthread_mutex_lock(&arena->registry_lock);
-	take_census(arena);
-	describe(arena, session, &client);
+	census = census_of(arena);
+	if (census)
+		counts = census_get(arena, census, asked_ns, false);
+	if (counts || !census)
+		describe(counts, session, &client);
 	*reply = (struct proto_session_stats_reply){
 		.arena_bytes = arena->options.limit_bytes,
 		.committed_bytes = atomic_read(&arena->committed_bytes),
@@ -335,6 +336,7 @@ stats_session(struct session *session, struct proto_session_stats_reply *reply)
 		reply->n_caches += (uint32_t)__builtin_popcount(session->has_open[i]);
 	pthread_mutex_unlock(&arena->registry_lock);
 	pthread_rwlock_unlock(&arena->sessions_lock);
+	return counts || !census;
 }
 
 /* Bytes of all clients, or, client not 0, of that one's caches; counts by client slot or cache id.  Returns where most is. */

@@ -6,6 +6,8 @@
 #ifndef SLAB_SERVER_STATS_H
 #define SLAB_SERVER_STATS_H
 
+#include <stdbool.h>
+
 #include "proto/proto.h"
 #include "server/slabd.h"
 
@@ -19,11 +21,12 @@ struct stats_census {
 void stats_count(struct arena *arena, struct stats_census *census);
 
 void stats_status(struct slabd *slabd, struct arena *arena, struct proto_status_reply *reply);
-/* The first cache, or client, after that id; reply's id 0: no more.  Both take sessions_lock for reading. */
+/* The first cache after that id; reply's id 0: no more.  Takes sessions_lock for reading, as the next two. */
 void stats_cache(struct arena *arena, uint32_t after, struct proto_caches_reply *reply);
-void stats_client(struct arena *arena, uint32_t after, struct proto_clients_reply *reply);
-/* What the session is told of itself. Reads all words of the arena. */
-void stats_session(struct session *session, struct proto_session_stats_reply *reply);
+
+/* The same of clients; what the session is told of itself.  Asked when?  false: words are still being counted (census.h); ask again. */
+bool stats_client(struct arena *arena, uint32_t after, uint64_t asked_ns, struct proto_clients_reply *reply);
+bool stats_session(struct session *session, uint64_t asked_ns, struct proto_session_stats_reply *reply);
 
 /*
  * Who holds most of the arena, and most of which cache, as a clause of a sentence; "": nobody.  Looked for at most once a second, since it reads all

@@ -63,6 +63,13 @@ watch_new(struct conn *conn, struct arena *arena, const char *name, uint64_t *re
 		free(watch);
 		return r;
 	}
+	/* Sessions come first. */
+	if (strangers_are_many(&conn->loop->slabd->strangers, pair[1])) {
+		close(pair[0]);
+		close(pair[1]);
+		free(watch);
+		return -EMFILE;
+	}
 	watch->conn = conn;
 	watch->arena = arena;
 	watch->root.fd = pair[0];

@@ -62,7 +62,7 @@ barn_pop(uint64_t *head, struct layout_slot *slots, uint32_t n_slots)
 }
 
 uint32_t
-barn_pop_some(uint64_t *head, struct layout_slot *slots, uint32_t n_slots, uint32_t want, int32_t *popped)
+barn_pop_some(uint64_t *head, struct layout_slot *slots, uint32_t n_slots, uint32_t want, uint16_t *popped)
 {
 	/* order: BARN acquire - pairs with barn_push_chain(): the links below the slot that the head names, older ones too, since heads change by compare-and-swap only */
 	uint64_t old = atomic_read_acquire(head);
@@ -74,7 +74,7 @@ barn_pop_some(uint64_t *head, struct layout_slot *slots, uint32_t n_slots, uint3
 			return 0;
 		/* Whoever changes a link of these has changed the head. */
 		while (n < want && top != 0 && top <= n_slots) {
-			popped[n++] = (int32_t)top - 1;
+			popped[n++] = (uint16_t)(top - 1);
 			top = atomic_read(&slots[top - 1].next);
 		}
 		if (top > n_slots)

@@ -29,7 +29,7 @@ int32_t barn_pop(uint64_t *head, struct layout_slot *slots, uint32_t n_slots);
 void barn_push_chain(uint64_t *head, struct layout_slot *slots, uint32_t first, uint32_t last, uint32_t n);
 
 /* Takes up to `want` of the newest off a list, newest first. Returns how many; a nonsensical link ends the list. */
-uint32_t barn_pop_some(uint64_t *head, struct layout_slot *slots, uint32_t n_slots, uint32_t want, int32_t *popped);
+uint32_t barn_pop_some(uint64_t *head, struct layout_slot *slots, uint32_t n_slots, uint32_t want, uint16_t *popped);
 
 /* Of a chain to be pushed: `next` comes after `slot`, which is still the caller's. */
 static inline void

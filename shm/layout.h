@@ -69,7 +69,7 @@ enum {
 	LAYOUT_SESSION_BYTES = 48 * 1024 * 1024,
 
 	LAYOUT_ARENA_CACHES_OFF = 4096,
-	LAYOUT_ARENA_PAGES_OFF = 4096 + 512 * 64,
+	LAYOUT_ARENA_PAGES_OFF = 4096 + 512 * 72,
 };
 
 /* What a page of the place space is. */
@@ -90,9 +90,10 @@ enum {
 	LAYOUT_HOLDER_SLABD = 0,    /* not lent out, or being filled or emptied */
 	LAYOUT_HOLDER_BARN = 1,     /* in the process barn: any thread of the client, or slabd, may take it by compare-and-swap */
 	LAYOUT_HOLDER_RETURNED = 2, /* given back by the client: slabd takes it when it likes */
-	LAYOUT_HOLDER_APP = 3,      /* a prefilled sheaf in the application's hands, or one borrowed from the barn for one object */
+	LAYOUT_HOLDER_APP = 3,      /* a prefilled sheaf in the application's hands */
 	LAYOUT_HOLDER_RECALLED = 4, /* taken from its thread, which may still point to it: nobody uses it before the thread has made it RETURNED */
-	LAYOUT_HOLDER_THREAD = 16,  /* plus the thread's number: its main or spare, its foreign sheaf, or the record of that */
+	LAYOUT_HOLDER_BORROWED = 5, /* from the barn for one object, or on its way to the application or back */
+	LAYOUT_HOLDER_THREAD = 16,  /* plus the thread's number: its main, its spare, one in its rack, its foreign sheaf, or the record of that */
 };
 
 /* In a sheaf's first word (sheaf.h). */
@@ -149,6 +150,11 @@ struct layout_arena {
 
 /* What all clients must know of a cache, by id. */
 struct layout_cache {
+	/*
+	 * Bits 0..15: entries of a sheaf, 0: no sheaves.  16..31: sheaves with objects that a client may keep; 32..47: sheaves without.
+	 * W: slabd, also when they are tuned. R: clients, at a refill.
+	 */
+	uint64_t knobs;
 	/* ceil(2^32 / object_bytes), in a cache of runs 1; 0: no such cache.  W: slabd, before the first page map entry that names the cache. R: all. */
 	uint32_t recip;
 	/* Bytes from one object to the next; in a cache of runs a page.  W: slabd, once. R: all. */
@@ -157,8 +163,6 @@ struct layout_cache {
 	uint16_t flags;
 	/* Bytes of an object as asked for.  W: slabd, once. R: debug caches' clients, tools. */
 	uint16_t object_size;
-	/* Bits 0..15: entries of a sheaf, 0: no sheaves.  16..31: sheaves with objects that a client may keep.  W: slabd, also when they are tuned. R: clients, at a refill. */
-	uint32_t knobs;
 	/* W: slabd, once. R: tools. */
 	char name[48];
 };
@@ -244,8 +248,11 @@ struct layout_session_cache {
 	uint64_t n_dropped;          /* sheaf entries whose word was owned already */
 	uint64_t n_nested;           /* calls from a signal handler that found the sheaf busy */
 	uint64_t n_barn_gets;        /* full sheaves taken from the process barn */
-	uint64_t n_barn_puts;
-	/* Sheaves that a refill asked for ahead may be expected to bring; 0: none, it is not asked for.  W: slabd. R: client. */
+	uint64_t n_barn_puts;        /* and put there */
+	/*
+	 * Sheaves that a refill asked for ahead may be expected to bring; 0: none, it is not asked for; UINT32_MAX once what lay in the barn has been called in.
+	 * W: slabd. R: client.
+	 */
 	uint32_t n_granted;
 	/* A refill that nobody waits for is on its way.  W: client, 1 by swap; slabd, 0 when it is done. R: client. */
 	uint32_t is_refilling;
@@ -267,7 +274,7 @@ struct layout_slot {
 
 _Static_assert(sizeof(struct layout_segment) == 16, "layout_segment");
 _Static_assert(sizeof(struct layout_arena) <= LAYOUT_ARENA_CACHES_OFF, "layout_arena fits before the caches");
-_Static_assert(sizeof(struct layout_cache) == 64, "layout_cache");
+_Static_assert(sizeof(struct layout_cache) == 72, "layout_cache");
 _Static_assert(sizeof(struct layout_track) == 160 && sizeof(struct layout_record) == 8 + 2 * 160, "layout_record");
 _Static_assert(LAYOUT_ARENA_PAGES_OFF == LAYOUT_ARENA_CACHES_OFF + LAYOUT_MAX_CACHES * sizeof(struct layout_cache), "page map follows caches");
 _Static_assert(sizeof(struct layout_page) == 16 && offsetof(struct layout_page, cache) == 12, "layout_page");

@@ -300,6 +300,19 @@ segment_give_back(const struct segment_extent *extent)
 	return allocate(extent, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE);
 }
 
+int
+segment_check(int fd, uint64_t bytes, uint32_t flags)
+{
+	int wanted = F_SEAL_SHRINK | F_SEAL_GROW | (flags & SEGMENT_SEAL_SEAL ? F_SEAL_SEAL : 0), seals = fcntl(fd, F_GET_SEALS);
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (seals < 0 || (seals & wanted) != wanted || !S_ISREG(st.st_mode) || (uint64_t)st.st_size != bytes)
+		return -EBADMSG;
+	return 0;
+}
+
 int64_t
 segment_resident(int fd)
 {

@@ -73,6 +73,12 @@ int segment_collapse(const struct segment_extent *extent);
 /* Punches the extent out: its pages go back to the system, whoever maps them. */
 int segment_give_back(const struct segment_extent *extent);
 
+/*
+ * Is it what segment_create() made, of so many bytes (sealed against shrinking and growing, and with SEGMENT_SEAL_SEAL against further seals)?  0;
+ * -EBADMSG: it is not; or what the system said.
+ */
+int segment_check(int fd, uint64_t bytes, uint32_t flags);
+
 /* Bytes committed, or a negative errno. */
 int64_t segment_resident(int fd);
 

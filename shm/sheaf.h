@@ -51,7 +51,7 @@ struct sheaf {
 	uint32_t busy;
 	/* Allocation is slow at and below this size.  W: slabd, owner when it takes the sheaf. R: owner. */
 	uint32_t floor;
-	/* Free is slow at and above this size.  W: slabd, owner when it takes the sheaf. R: owner. */
+	/* Free is slow at and above this size; 0 in one that slabd has handed out and nobody opened.  W: slabd, owner when it takes the sheaf. R: owner. */
 	uint32_t limit;
 	/* Entries in use.  W: holder (SHEAF_SIZE). R: holder, slabd. */
 	uint32_t size;

@@ -68,6 +68,16 @@
 	X(AUDIT_SECOND_LOOK) /* sheaves read, words not read again */                                                                      \
 	X(MAP_BUMPED)       /* page map: new incarnation written, rest still old */                                                        \
 	X(DEREF_READ)       /* page map read, word not */                                                                                  \
+	X(SLAB_DESCRIBED)   /* descriptor whole, its cache not yet written */                                                              \
+	X(SLAB_NAMED)       /* descriptor names its cache, page map does not */                                                            \
+	X(SLAB_RETIRED)     /* descriptor names no cache, page map still does */                                                           \
+	X(UNIT_COMMITTING)  /* ledger says so, no page yet */                                                                              \
+	X(UNIT_GIVING)      /* ledger says so, pages still there */                                                                        \
+	X(UNIT_CHANGED)     /* pages came or went, ledger says COMMITTING or GIVING */                                                     \
+	X(SESSION_KEPT)     /* descriptors of a session in the store, ledger does not know it */                                           \
+	X(SESSION_ENTERED)  /* ledger knows it, its client does not */                                                                     \
+	X(REQUEST_DONE)     /* a request is carried out, its answer not sent */                                                            \
+	X(SESSION_ENDED)    /* ledger knows it no more, its descriptors are in the store */                                             \
 	X(WATCH_LOOKED)     /* no such root; who waits for it is not yet listed */                                                         \
 	X(LOG_READY)        /* the log has room for a line, which is not yet written */                                                    \
 	X(DEBUG_MADE)       /* debug cache: sealed as in use, and full of new bytes */                                                     \

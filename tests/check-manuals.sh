@@ -131,6 +131,7 @@ slabc_cache_open|power of two up to %\.|shm/layout.h|LAYOUT_PAGE_BYTES =
 slabc_cache_open|keeps for a node, 1 to %;|server/cache.c|MAX_BARN_FULL = 
 slabc_cache_open|they are empty, 1 to %;|server/cache.c|MAX_MIN_PARTIAL = 
 slabc_cache_open|partial slabs, 1 to %;|server/cache.c|MAX_CPU_PARTIAL = 
+slabc_cache_open|process barn, 1 to %;|shm/layout.h|LAYOUT_MAX_SLOTS = 
 slabc_cache_open|at least 2 to this power pages: up to %\.|shm/layout.h|LAYOUT_MAX_ORDER = 
 slabc_cache_open|at most 2 to this power pages: up to %;|shm/layout.h|LAYOUT_MAX_ORDER = 
 slabc_cache_open|wanted in a slab, up to %\.|shm/layout.h|LAYOUT_MAX_SLAB_OBJECTS = 

@@ -7,7 +7,7 @@ binary=${1:?usage: $0 BINARY}
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
 
-timeout 120 "$binary" 2>"$log"
+timeout 300 "$binary" 2>"$log"
 rc=$?
 if [ $rc -ne 0 ]; then
 	echo "unmutated: FAILED, exit status $rc; the end of the log:"
@@ -17,7 +17,7 @@ fi
 passed=0
 failed=0
 for mutant in $("$binary" --list); do
-	timeout 120 "$binary" --mutant="$mutant" 2>"$log"
+	timeout 300 "$binary" --mutant="$mutant" 2>"$log"
 	mutant_rc=$?
 	if [ $mutant_rc -eq 1 ]; then
 		passed=$((passed + 1))

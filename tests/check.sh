@@ -8,8 +8,8 @@ parts=${PARTS:-includes orders symbols layout unit fastpath instructions inline 
 logs=$build/check
 demo_s=30
 mkdir -p "$logs"
-SLABD=$build/slabd SLABCTL=$build/slabctl
-export SLABD SLABCTL
+SLABD=$build/slabd SLABCTL=$build/slabctl SLABD_KEEPER=$build/slabd-keeper
+export SLABD SLABCTL SLABD_KEEPER
 
 # Half the kills beside one loop, half with two that meet at the list_locks; and some while slabd takes back all that is idle.
 storm() {

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -95,6 +96,7 @@ harness_path(const char *variable)
 	if (path)
 		return path;
 	return strcmp(variable, "SLABD") == 0     ? "build/release/slabd"
+	       : strcmp(variable, "SLABD_KEEPER") == 0 ? "build/release/slabd-keeper"
 	       : strcmp(variable, "SLABCTL") == 0 ? "build/release/slabctl"
 						  : "build/release/libslabclient.so";
 }
@@ -125,7 +127,7 @@ on_alarm(int sig)
 			if (!harnesses[i]->peers[j].is_ended)
 				kill(-harnesses[i]->peers[j].pid, SIGKILL);
 		if (harnesses[i]->slabd)
-			kill(harnesses[i]->slabd, SIGKILL);
+			kill(harnesses[i]->is_kept ? -harnesses[i]->slabd : harnesses[i]->slabd, SIGKILL);
 	}
 	alarm(GRACE_S);
 }
@@ -206,18 +208,28 @@ harness_new(void)
 static void
 exec_slabd(const struct harness *h, const char *arguments)
 {
-	char copy[1024], socket_argument[128], *argv[MAX_ARGUMENTS], *save = NULL;
+	char copy[1024], socket_argument[128], program[sizeof h->program], *argv[MAX_ARGUMENTS], *save = NULL;
 	int fd = open(h->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	const struct rlimit files = {.rlim_cur = h->n_files, .rlim_max = h->n_files};
 	unsigned n = 0;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	signal(SIGALRM, SIG_DFL);
 	signal(SIGPIPE, SIG_DFL);
+	if (h->n_files && setrlimit(RLIMIT_NOFILE, &files) < 0)
+		_exit(127);
 	if (fd < 0 || dup2(fd, STDERR_FILENO) < 0)
 		_exit(127);
 	snprintf(copy, sizeof copy, "%s", arguments);
 	snprintf(socket_argument, sizeof socket_argument, "--socket=%s", h->socket);
-	argv[n++] = strdup(harness_path("SLABD"));
+	/* A group of its own, so that what is under the keeper goes with it. */
+	if (h->is_kept) {
+		setsid();
+		argv[n++] = strdup(harness_path("SLABD_KEEPER"));
+	}
+	snprintf(program, sizeof program, "%s", h->program[0] ? h->program : harness_path("SLABD"));
+	for (char *word = strtok_r(program, " ", &save); word && n < MAX_ARGUMENTS - 2; word = strtok_r(NULL, " ", &save))
+		argv[n++] = word;
 	argv[n++] = socket_argument;
 	for (char *word = strtok_r(copy, " ", &save); word && n < MAX_ARGUMENTS - 1; word = strtok_r(NULL, " ", &save))
 		argv[n++] = word;
@@ -292,6 +304,58 @@ harness_slabd(const char *arguments, ...)
 	return h;
 }
 
+struct harness *
+harness_keeper(const char *program, const char *arguments)
+{
+	struct harness *h = harness_new();
+
+	h->is_kept = true;
+	if (program)
+		snprintf(h->program, sizeof h->program, "%s", program);
+	if (!harness_start(h, NULL, arguments)) {
+		print_log(h);
+		REQUIRE(!"slabd answers");
+	}
+	return h;
+}
+
+/* Another process answers than that one? */
+static bool
+answers_anew(struct harness *h, pid_t before)
+{
+	union proto_request request = {0};
+	union proto_reply reply = {0};
+
+	if (h->monitor >= 0)
+		close(h->monitor);
+	h->monitor = raw_connect(h->socket);
+	if (h->monitor >= 0 && raw_hello(h->monitor) == 0 && raw_call(h->monitor, PROTO_OP_STATUS, &request, &reply, NULL) == PROTO_STATUS_OK)
+		return (pid_t)reply.status.pid != before;
+	if (h->monitor >= 0)
+		close(h->monitor);
+	h->monitor = -1;
+	return false;
+}
+
+void
+harness_wait_kept(struct harness *h, pid_t before)
+{
+	if (!EVENTUALLY(answers_anew(h, before))) {
+		print_log(h);
+		REQUIRE(!"the next slabd answers");
+	}
+}
+
+pid_t
+harness_kill_kept(struct harness *h)
+{
+	pid_t pid = (pid_t)harness_status(h).pid;
+
+	REQUIRE(kill(pid, SIGKILL) == 0);
+	harness_wait_kept(h, pid);
+	return (pid_t)harness_status(h).pid;
+}
+
 const char *
 harness_config(const struct harness *h)
 {
@@ -353,13 +417,15 @@ harness_stop_slabd(struct harness *h, int sig)
 	h->monitor = -1;
 	if (!h->slabd)
 		return 0;
-	kill(h->slabd, sig);
+	kill(h->is_kept && sig == SIGKILL ? -h->slabd : h->slabd, sig);
 	r = wait_bounded(h->slabd, &status);
 	CHECK(r == h->slabd);
 	if (r == 0) {
 		kill(h->slabd, SIGKILL);
 		waitpid(h->slabd, &status, 0);
 	}
+	if (h->is_kept)
+		kill(-h->slabd, SIGKILL);
 	h->slabd = 0;
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }

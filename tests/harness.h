@@ -59,11 +59,14 @@ struct harness {
 	char socket[96];
 	char log[96];
 	pid_t slabd; /* 0: not running */
+	unsigned n_files; /* descriptors that slabd may have; 0: as many as the test */
 	int monitor; /* a connection that asks, -1: none yet */
 	uint32_t last_id;
 	unsigned n_fds_before;
 	unsigned n_failures_before;
 	bool is_killed; /* its exit status says nothing */
+	bool is_kept;   /* slabd is slabd-keeper, and the slabd under it another process: that which harness_status() tells */
+	char program[256]; /* slabd's; empty: the build's */
 	unsigned n_peers;
 	struct peer peers[HARNESS_MAX_PEERS];
 };
@@ -81,7 +84,7 @@ void harness_pause(void);
 /* SLAB_SEED or the clock; printed. */
 unsigned harness_seed(void);
 unsigned harness_count_fds(pid_t pid);
-/* Files of the build: from the environment ($SLABD, $SLABCTL, $SLABCLIENT_LIB), else build/release/. */
+/* Files of the build: from the environment ($SLABD, $SLABCTL, $SLABD_KEEPER, $SLABCLIENT_LIB), else build/release/. */
 const char *harness_path(const char *variable);
 
 /* A folder without a slabd. */
@@ -91,6 +94,13 @@ struct harness *harness_new(void);
 bool harness_start(struct harness *h, int *statusp, const char *arguments);
 /* Both; a slabd that does not come up is fatal. */
 struct harness *harness_slabd(const char *arguments, ...) __attribute__((format(printf, 1, 2)));
+/*
+ * Under slabd-keeper; program: in place of slabd, with arguments of its own before slabd's; NULL: slabd.  _kill_kept kills the slabd under it, and waits
+ * until the next one answers; its pid.
+ */
+struct harness *harness_keeper(const char *program, const char *arguments);
+pid_t harness_kill_kept(struct harness *h);
+void harness_wait_kept(struct harness *h, pid_t before);
 /* With a configuration file; its path is harness_config(). Afterwards another file and SIGHUP: returns once slabd has reread it. */
 struct harness *harness_slabd_config(const char *text);
 void harness_reload(struct harness *h, const char *text);

@@ -683,12 +683,13 @@ it_tuning_stops_nobody(void)
 		REQUIRE(pthread_create(&threads[i], NULL, churn, &churns[i]) == 0);
 	}
 	for (int i = 0; i < 150; i++) {
-		struct proto_tune_request knobs = {.set = 1 + (unsigned)rand_r(&seed) % 31,
+		struct proto_tune_request knobs = {.set = 1 + (unsigned)rand_r(&seed) % 63,
 			.sheaf_capacity = (unsigned)rand_r(&seed) % 300,
 			.barn_full = i % 3 ? (unsigned)rand_r(&seed) % 20 : LAYOUT_KNOB_NONE,
 			.min_partial = i % 5 ? (unsigned)rand_r(&seed) % 20 : LAYOUT_KNOB_NONE,
 			.max_cached = (unsigned)rand_r(&seed) % 100000,
-			.cpu_partial = i % 4 ? (unsigned)rand_r(&seed) % 500 : LAYOUT_KNOB_NONE};
+			.cpu_partial = i % 4 ? (unsigned)rand_r(&seed) % 500 : LAYOUT_KNOB_NONE,
+			.barn_empty = i % 3 ? (unsigned)rand_r(&seed) % 30 : LAYOUT_KNOB_NONE};
 
 		CHECK(tune(h, "k", knobs, NULL) == PROTO_STATUS_OK);
 		if (i % 10 == 0)
@@ -722,6 +723,7 @@ it_knobs_are_tuned(void)
 	struct proto_caches_reply before, after;
 	union proto_reply reply;
 	static void *p[20000];
+	void *large;
 
 	none.sheaf_capacity = SLABC_SHEAVES_NONE;
 	REQUIRE(slabc_cache_open(c, "single", 64, &none, &single) == 0);
@@ -737,8 +739,13 @@ it_knobs_are_tuned(void)
 		      NULL) == PROTO_STATUS_OK);
 	after = harness_cache(h, "k");
 	CHECK(after.n_node_barn == 0 && after.barn_full == 0 && after.min_partial == 0 && after.n_pages < before.n_pages);
+	/* What a cache has no use for is refused, not ignored. */
+	CHECK(tune(h, "single", (struct proto_tune_request){.set = 2, .barn_full = 3}, NULL) == PROTO_STATUS_INVALID);
+	REQUIRE((large = slabc_malloc(c, 100000)) != NULL);
+	CHECK(tune(h, "malloc.large", (struct proto_tune_request){.set = 16, .cpu_partial = 3}, NULL) == PROTO_STATUS_INVALID);
+	slabc_mfree(c, large);
 	/* 0: by formula again. */
-	CHECK(tune(h, "k", (struct proto_tune_request){.set = 31}, NULL) == PROTO_STATUS_OK);
+	CHECK(tune(h, "k", (struct proto_tune_request){.set = 63}, NULL) == PROTO_STATUS_OK);
 	after = harness_cache(h, "k");
 	CHECK(after.cpu_partial == 0 && after.n_stash == 0);
 	CHECK(after.barn_full > 10 && after.min_partial == before.min_partial && after.capacity == before.capacity &&
@@ -749,9 +756,10 @@ it_knobs_are_tuned(void)
 	CHECK(strstr(sentence, "sheaf_capacity 1021") != NULL && strstr(sentence, "1020") != NULL);
 	CHECK(tune(h, "k", (struct proto_tune_request){.set = 1, .sheaf_capacity = LAYOUT_KNOB_NONE}, NULL) == PROTO_STATUS_INVALID);
 	CHECK(tune(h, "single", (struct proto_tune_request){.set = 1, .sheaf_capacity = 10}, NULL) == PROTO_STATUS_INVALID);
-	CHECK(tune(h, "k", (struct proto_tune_request){.set = 32}, NULL) == PROTO_STATUS_INVALID);
+	CHECK(tune(h, "k", (struct proto_tune_request){.set = 64}, NULL) == PROTO_STATUS_INVALID);
 	CHECK(tune(h, "k", (struct proto_tune_request){.set = 5, .sheaf_capacity = 10, .min_partial = 2000000}, NULL) ==
 		PROTO_STATUS_INVALID);
+	CHECK(tune(h, "k", (struct proto_tune_request){.set = 32, .barn_empty = 16385}, NULL) == PROTO_STATUS_INVALID);
 	CHECK(tune(h, "none", (struct proto_tune_request){.set = 1, .sheaf_capacity = 10}, NULL) == PROTO_STATUS_NO_CACHE);
 	CHECK(harness_cache(h, "k").capacity == before.capacity);
 	slabc_close(c);
@@ -940,6 +948,58 @@ it_slabctl_administers(void)
 	(void)other;
 }
 
+/* Sheaves that a client gives back while it empties the 20 of its process barn. */
+static uint64_t
+flushes_while_emptying(struct harness *h, struct slabc_cache *k)
+{
+	static void *p[20 * 10];
+	uint64_t before, n;
+
+	REQUIRE(slabc_alloc_bulk(k, sizeof p / sizeof p[0], p) == 0);
+	slabc_free_bulk(k, sizeof p / sizeof p[0], p);
+	/* Nor does it borrow more than that at a time. */
+	CHECK(barn_count(atomic_read(&k->shown->empty)) <= harness_cache(h, "k").barn_empty);
+	before = harness_cache(h, "k").n_flushes;
+	REQUIRE(slabc_alloc_bulk(k, sizeof p / sizeof p[0], p) == 0);
+	n = harness_cache(h, "k").n_flushes - before;
+	CHECK(barn_count(atomic_read(&k->shown->empty)) <= harness_cache(h, "k").barn_empty);
+	slabc_free_bulk(k, sizeof p / sizeof p[0], p);
+	/* All goes back, empty sheaves too. */
+	CHECK(slabc_cache_shrink(k) == 0);
+	return n;
+}
+
+/* A process keeps as many sheaves without objects as barn_empty says, asked for at creation or tuned; what is emptied beyond that goes back. */
+static void
+it_empty_sheaves_are_bounded(void)
+{
+	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k");
+	struct slabc_cache_options options = SLABC_CACHE_OPTIONS_INIT;
+	struct slabc *c = harness_open(h, "k");
+	struct slabc_cache *k = NULL;
+	uint64_t n;
+
+	options.sheaf_capacity = 10;
+	options.barn_empty = 3;
+	/* Of so small a barn nothing is asked for ahead, which would take empty sheaves whenever slabd comes to it. */
+	options.max_cached = 24 * 640;
+	REQUIRE(slabc_cache_open(c, "k", 64, &options, &k) == 0);
+	CHECK(harness_cache(h, "k").barn_empty == 3);
+	n = flushes_while_emptying(h, k);
+	CHECK(n >= 20 - 3 - 2 && n <= 20 - 3);
+	CHECK(tune(h, "k", (struct proto_tune_request){.set = 32, .barn_empty = LAYOUT_KNOB_NONE}, NULL) == PROTO_STATUS_OK);
+	CHECK(harness_cache(h, "k").barn_empty == 0);
+	n = flushes_while_emptying(h, k);
+	CHECK(n >= 20 - 2 && n <= 20);
+	/* By default as many as max_cached lets it keep with objects, and that goes on when max_cached is tuned. */
+	CHECK(tune(h, "k", (struct proto_tune_request){.set = 8 | 32}, NULL) == PROTO_STATUS_OK);
+	CHECK(harness_cache(h, "k").barn_empty == 16384);
+	CHECK(tune(h, "k", (struct proto_tune_request){.set = 8, .max_cached = 100 * 640}, NULL) == PROTO_STATUS_OK);
+	CHECK(harness_cache(h, "k").barn_empty == 100);
+	CHECK(flushes_while_emptying(h, k) == 0);
+	slabc_close(c);
+}
+
 CU_pSuite
 it_admin_suite(void)
 {
@@ -959,6 +1019,7 @@ it_admin_suite(void)
 	CU_ADD_TEST(suite, it_lowered_limits_hold_at_once);
 	CU_ADD_TEST(suite, it_tuning_stops_nobody);
 	CU_ADD_TEST(suite, it_knobs_are_tuned);
+	CU_ADD_TEST(suite, it_empty_sheaves_are_bounded);
 	CU_ADD_TEST(suite, it_stashes_are_counted_and_given_back);
 	CU_ADD_TEST(suite, it_administering_is_for_few);
 	CU_ADD_TEST(suite, it_slabctl_administers);

@@ -89,6 +89,7 @@ it_limits_are_named(void)
 		{offsetof(struct slabc_cache_options, max_order), 5, "max_order"},
 		{offsetof(struct slabc_cache_options, min_objects), 4097, "min_objects"},
 		{offsetof(struct slabc_cache_options, cpu_partial), 65537, "cpu_partial"},
+		{offsetof(struct slabc_cache_options, barn_empty), 16385, "barn_empty"},
 		{offsetof(struct slabc_cache_options, policy), 3, "policy"},
 		{offsetof(struct slabc_cache_options, align), 3, "align"},
 		{offsetof(struct slabc_cache_options, align), 8192, "align"},

@@ -49,7 +49,7 @@ it_accepts_what_it_should(void)
 		"[arena video]\nowner = root\ngroup = root\nmode = 0640\nsize = 1G\nreserve = 2M\npage-kind = huge , 4k\nprofile = server\n"
 		"max-sessions = 16382\nmax-caches = 511\n",
 		"[arena x]\nowner = 4294967294\ngroup = 12345\nmode = 660\npage-kind = 1g,huge,thp,4k\nmax-sessions = 0\nmax-caches = 0\n"
-		"client-max = 32G\nclient-min = 0\n",
+		"client-max = 32G\nclient-min = 0\nmax-orphans = 32G\nuser-max = 32G\nnode-policy = preferred\n",
 		"[arena x]\nmode = 000\npage-kind = auto\n",
 		"[arena a234567890123456789012345678901234567890]\n",
 	};
@@ -110,6 +110,9 @@ it_names_what_is_wrong(void)
 		{"[arena x]\nprofile = fast\n", 2, {"profile = 'fast'", "default, kernel, tiny or server", ""}},
 		{"[arena x]\nmax-sessions = 16383\n", 2, {"max-sessions = '16383'", "16382", ""}},
 		{"[arena x]\nmax-caches = 512\n", 2, {"max-caches = '512'", "511", ""}},
+		{"[arena x]\nnode-policy = bind\n", 2, {"node-policy = 'bind'", "preferred or strict", ""}},
+		{"[arena x]\nuser-max = 33G\n", 2, {"user-max = '33G'", "0 (no limit) to 32G", ""}},
+		{"[arena x]\nmax-orphans = -1\n", 2, {"max-orphans = '-1'", "0 (no limit) to 32G", ""}},
 		{"[arena x]\nclient-max = 33G\n", 2, {"client-max = '33G'", "0 (no limit) to 32G", ""}},
 		{"[arena x]\nclient-min = 33G\n", 2, {"client-min = '33G'", "0 to 32G", ""}},
 		{"[arena x]\nclient-max = 1M\nclient-min = 2M\n", 1, {"[arena x]", "client-min 2097152 is above client-max", ""}},
@@ -202,11 +205,13 @@ it_reload(void)
 
 	harness_reload(h, "[slabd]\nthreads = 2\nsocket = /elsewhere\nsocket-mode = 0600\n"
 			  "[arena]\nsize = 16M\nreserve = 2M\npage-kind = auto\nprofile = tiny\nowner = 7\ngroup = 8\nmode = "
-			  "0604\nmax-sessions = 9\nmax-caches = 1\nclient-max = 3M\nclient-min = 1M\n"
+			  "0604\nmax-sessions = 9\nmax-caches = 1\nclient-max = 3M\nclient-min = 1M\nmax-orphans = 5M\nuser-max = 6M\nnode-policy = strict\n"
 			  "[arena new]\nsize = 4M\n");
 	CHECK(arena(h, "default").uid == 7 && arena(h, "default").gid == 8 && arena(h, "default").mode == 0604);
 	CHECK(arena(h, "default").max_sessions == 9 && arena(h, "default").max_caches == 1);
 	CHECK(arena(h, "default").client_max == 3 << 20 && arena(h, "default").client_min == 1 << 20);
+	CHECK(arena(h, "default").max_orphans == 5 << 20 && arena(h, "default").user_max == 6 << 20);
+	CHECK(strcmp(arena(h, "default").node_policy, "strict") == 0);
 	CHECK(harness_log_count(h, "owner 7, group 8, mode 0604") == 1);
 	CHECK(slabc_cache_open(c, "k2", 64, NULL, &k2) == -EDQUOT);
 	CHECK(strstr(slabc_last_error(), "max-caches") != NULL);

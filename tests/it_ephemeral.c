@@ -593,6 +593,27 @@ it_ready_line_that_nobody_reads(void)
 	}
 }
 
+/* Too few descriptors for slabd itself: it says so, and does not end as if the command had. */
+static void
+it_says_that_descriptors_are_few(void)
+{
+	static char shell[] = "sh", option[] = "-c";
+	CLEANUP(harness_free) struct harness *h = harness_new();
+	char slabd[256], dir[96], out[OUT_BYTES];
+
+	snprintf(slabd, sizeof slabd, "SLABD=%s", harness_path("SLABD"));
+	snprintf(dir, sizeof dir, "TMPDIR=%s", h->dir);
+	for (int n = 10; n <= 50; n += 10) {
+		char command[128];
+		char *const argv[] = {shell, option, command, NULL};
+
+		snprintf(command, sizeof command, "ulimit -n %d; exec \"$SLABD\" --ephemeral -- true", n);
+		CHECK(harness_run(argv, (char *const[]){slabd, dir, NULL}, out, sizeof out) == 125);
+		CHECK(strstr(out, "RLIMIT_NOFILE") != NULL);
+		CHECK(count_folders(h) == 0);
+	}
+}
+
 CU_pSuite
 it_ephemeral_suite(void)
 {
@@ -613,5 +634,6 @@ it_ephemeral_suite(void)
 	CU_ADD_TEST(suite, it_finds_another_folder);
 	CU_ADD_TEST(suite, it_refuses_what_does_not_fit);
 	CU_ADD_TEST(suite, it_ready_line_that_nobody_reads);
+	CU_ADD_TEST(suite, it_says_that_descriptors_are_few);
 	return suite;
 }

@@ -18,6 +18,7 @@ CU_pSuite it_hostile_suite(void);
 CU_pSuite it_spoil_suite(void);
 CU_pSuite it_daemon_suite(void);
 CU_pSuite it_audit_suite(void);
+CU_pSuite it_turns_suite(void);
 CU_pSuite it_repair_suite(void);
 CU_pSuite it_root_suite(void);
 CU_pSuite it_orphan_suite(void);
@@ -37,6 +38,8 @@ CU_pSuite it_pipe_suite(void);
 CU_pSuite it_ephemeral_suite(void);
 CU_pSuite it_recall_suite(void);
 CU_pSuite it_debug_suite(void);
+CU_pSuite it_adopt_suite(void);
+CU_pSuite it_silent_suite(void);
 
 static const struct {
 	const char *name;
@@ -52,6 +55,7 @@ static const struct {
 	{"spoil", it_spoil_suite},
 	{"daemon", it_daemon_suite},
 	{"audit", it_audit_suite},
+	{"turns", it_turns_suite},
 	{"repair", it_repair_suite},
 	{"root", it_root_suite},
 	{"orphan", it_orphan_suite},
@@ -71,6 +75,8 @@ static const struct {
 	{"ephemeral", it_ephemeral_suite},
 	{"recall", it_recall_suite},
 	{"debug", it_debug_suite},
+	{"adopt", it_adopt_suite},
+	{"silent", it_silent_suite},
 };
 
 static int

@@ -98,6 +98,7 @@ struct job {
 	unsigned node;
 	unsigned n; /* objects of a page */
 	const char *cache;
+	bool is_refused; /* it wants more than it gets */
 };
 
 struct seen {
@@ -124,23 +125,29 @@ client(struct peer *me, void *arg)
 	struct seen seen = {0};
 	struct slabc_cache *k;
 	struct slabc *c;
+	unsigned n = 0;
 
 	bind_to(job->node);
 	c = harness_open(job->h, "on a node");
 	k = harness_open_cache(c, job->cache, PAGE, 0);
-	for (unsigned i = 0; i < job->n; i++) {
+	for (; n < job->n; n++) {
 		int node;
 
-		REQUIRE((pv[i] = slabc_alloc(k)) != NULL);
-		memset(pv[i], 77, PAGE);
-		node = node_of(pv[i]);
+		pv[n] = slabc_alloc(k);
+		if (!pv[n] && job->is_refused)
+			break;
+		REQUIRE(pv[n] != NULL);
+		memset(pv[n], 77, PAGE);
+		node = node_of(pv[n]);
 		REQUIRE(node >= 0 && node < N_NODES);
 		seen.n_on[node]++;
 	}
+	if (job->is_refused)
+		CHECK(n < job->n && errno == ENOMEM && strstr(slabc_last_error(), "node 1 alone may serve this client (node-policy=strict"));
 	REQUIRE((seen.ref = slabc_ref_of(c, pv[0])) != 0);
 	peer_put(me, &seen, sizeof seen);
 	peer_await(me, 'f');
-	for (unsigned i = 0; i < job->n; i++)
+	for (unsigned i = 0; i < n; i++)
 		slabc_free(k, pv[i]);
 	slabc_cache_close(k);
 	peer_tell(me, 'e');
@@ -249,9 +256,34 @@ it_full_node_is_helped_by_the_other(void)
 	CHECK(node_reply(h, 1).huge_bytes == 4u * HUGE_BYTES && n_helped >= 2);
 	CHECK(node_number(POOL_DIR "free_hugepages", 1) == 0 && node_number(POOL_DIR "free_hugepages", 0) == POOL - (long)n_helped);
 	CHECK(node_reply(h, 1).n_commit_fails > 0 && node_reply(h, 0).n_commit_fails == 0);
+	CHECK(node_reply(h, 1).n_from_elsewhere >= 2 * HUGE_BYTES / PAGE && node_reply(h, 0).n_from_elsewhere == 0);
+	CHECK(harness_log_count(h, "node 1 has no memory for its clients: they get objects on node 0") == 1);
 	CHECK(harness_status(h).n_misplaced == 0);
 	stop(h, peer);
 	CHECK(EVENTUALLY(node_number(POOL_DIR "free_hugepages", 1) == 4 && node_number(POOL_DIR "free_hugepages", 0) == POOL));
+}
+
+/* By node-policy=strict it gets none from there, but an error that names its node; clients of the other node have theirs. */
+static void
+it_strict_keeps_to_its_node(void)
+{
+	struct seen seen[2];
+	struct peer *peers[2];
+
+	if (!pools_take(POOL, 2))
+		return;
+	CLEANUP(harness_free)
+	struct harness *h = harness_slabd_config("[arena]\nsize = 64M\npage-kind = huge\nnode-policy = strict\n");
+	struct job refused = {.h = h, .node = 1, .n = 6 * HUGE_BYTES / PAGE, .cache = "k", .is_refused = true};
+	struct job other = {.h = h, .node = 0, .n = 4 * HUGE_BYTES / PAGE, .cache = "k"};
+
+	peers[0] = start(&refused, &seen[0]);
+	CHECK(seen[0].n_on[1] == 2 * HUGE_BYTES / PAGE && seen[0].n_on[0] == 0);
+	peers[1] = start(&other, &seen[1]);
+	CHECK(seen[1].n_on[0] == other.n && seen[1].n_on[1] == 0);
+	CHECK(node_reply(h, 0).n_from_elsewhere == 0 && node_reply(h, 1).n_from_elsewhere == 0);
+	stop(h, peers[0]);
+	stop(h, peers[1]);
 }
 
 /* Of a ladder, the node's own small pages come before the other node's huge ones. */
@@ -378,6 +410,7 @@ it_numa_suite(void)
 	CU_ADD_TEST(suite, it_transparent_pages_lie_on_the_clients_node);
 	CU_ADD_TEST(suite, it_huge_pages_lie_on_the_clients_node);
 	CU_ADD_TEST(suite, it_full_node_is_helped_by_the_other);
+	CU_ADD_TEST(suite, it_strict_keeps_to_its_node);
 	CU_ADD_TEST(suite, it_own_small_pages_come_before_others_huge_ones);
 	CU_ADD_TEST(suite, it_reserve_is_shared_among_the_nodes);
 	CU_ADD_TEST(suite, it_kept_pages_stay_on_their_node);

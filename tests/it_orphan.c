@@ -491,6 +491,54 @@ it_reclaim_races_with_heirs(void)
 	slabc_close(c);
 }
 
+static uint64_t
+n_dropped(struct harness *h)
+{
+	union proto_request request = {0};
+	union proto_reply reply;
+
+	REQUIRE(harness_ask(h, PROTO_OP_ARENAS, &request, &reply) == PROTO_STATUS_OK);
+	return reply.arenas.n_orphans_dropped;
+}
+
+/*
+ * What the dead leave beyond max-orphans is freed, to the object, of who died first; what the living have, and what is adopted, does not
+ * count.  A limit that comes later is heeded at the next end.
+ */
+static void
+it_orphans_are_bounded(void)
+{
+	CLEANUP(harness_free) struct harness *h = harness_slabd_config("[arena]\nsize = 16M\npage-kind = 4k\nmax-orphans = 64000\n");
+	struct slabc *c = harness_open(h, "lives");
+	struct slabc_cache *k = harness_open_cache(c, "a", 64, 0);
+	uint32_t first, second, third;
+	static void *pv[2000];
+
+	REQUIRE(slabc_alloc_bulk(k, 2000, pv) == 0);
+	first = leave_orphans(h, "first", "a", 300);
+	second = leave_orphans(h, "second", "b", 600);
+	CHECK(harness_client_id(h, first).n_orphans == 300 && harness_client_id(h, second).n_orphans == 600);
+	CHECK(slabc_adopt_orphan(c, slabc_next_orphan(k, 0)) != NULL);
+	/* 299 + 600 + 350 of 1000: 249 are too many. */
+	third = leave_orphans(h, "third", "a", 350);
+	CHECK(EVENTUALLY(n_dropped(h) == 249));
+	CHECK(harness_client_id(h, first).n_orphans == 50 && harness_client_id(h, second).n_orphans == 600);
+	CHECK(harness_client_id(h, third).n_orphans == 350);
+	CHECK(harness_log_count(h, "max-orphans, 64000 bytes: 249 objects of cache 'a', 15936 bytes, are freed") == 1);
+	CHECK(harness_audit(h).n_lost == 0 && harness_audit(h).n_held == 2001);
+	harness_reload(h, "[arena]\nsize = 16M\npage-kind = 4k\nmax-orphans = 6400\n");
+	CHECK(harness_audit(h).n_orphans == 1000);
+	/* All of the older ones, and most of its own. */
+	leave_orphans(h, "fourth", "b", 200);
+	CHECK(EVENTUALLY(n_dropped(h) == 249 + 1100));
+	CHECK(harness_audit(h).n_orphans == 100 && harness_audit_cache(h, "b").n_orphans == 100);
+	harness_reload(h, "[arena]\nsize = 16M\npage-kind = 4k\n");
+	leave_orphans(h, "fifth", "b", 2000);
+	CHECK(harness_audit(h).n_orphans == 2100 && n_dropped(h) == 249 + 1100);
+	slabc_close(c);
+	CHECK(harness_audit(h).n_lost == 0 && harness_status(h).n_faults == 0);
+}
+
 CU_pSuite
 it_orphan_suite(void)
 {
@@ -504,6 +552,7 @@ it_orphan_suite(void)
 	CU_ADD_TEST(suite, it_receiver_dies_amid_gifts);
 	CU_ADD_TEST(suite, it_dead_are_listed_with_age);
 	CU_ADD_TEST(suite, it_orphans_are_reclaimed);
+	CU_ADD_TEST(suite, it_orphans_are_bounded);
 	CU_ADD_TEST(suite, it_reclaim_races_with_heirs);
 	return suite;
 }

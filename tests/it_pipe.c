@@ -130,7 +130,7 @@ it_one_frees_what_sixteen_make(void)
 static void
 it_one_frees_what_another_makes(void)
 {
-	run_pipe(1, 1000000, 6.0);
+	run_pipe(1, 300000, 6.0);
 }
 
 CU_pSuite

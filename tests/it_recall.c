@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -394,6 +395,42 @@ it_idle_goes_back(void)
 	slabc_close(c);
 }
 
+/* Sheaves that one refill of a client with nothing idle brings. */
+static uint64_t
+refill_one(struct harness *h, struct slabc_cache *k)
+{
+	uint64_t before = harness_cache(h, "k").n_sheaves_granted;
+
+	CHECK(slabc_alloc(k) != NULL);
+	return harness_cache(h, "k").n_sheaves_granted - before;
+}
+
+/* A client that learned to ask for much, and of which it then went unused, asks for half as much each time. */
+static void
+it_unused_is_asked_for_no_more(void)
+{
+	enum { N = 40000, SIZE = 64 };
+	CLEANUP(harness_free) struct harness *h = harness_slabd_config("[slabd]\nidle-after = 1\n[arena]\nsize = 64M\npage-kind = 4k\n");
+	struct slabc *c = harness_open(h, "asks");
+	struct slabc_cache *k = harness_open_cache(c, "k", SIZE, 0);
+	static void *pv[N];
+	uint64_t n[3];
+
+	for (unsigned i = 0; i < N; i++)
+		REQUIRE((pv[i] = slabc_alloc(k)) != NULL);
+	/* Every slab stays, half free: what a refill asks for is there. */
+	for (unsigned i = 0; i < N; i += 2)
+		slabc_free(k, pv[i]);
+	for (unsigned i = 0; i < 3; i++) {
+		CHECK(EVENTUALLY(harness_cache(h, "k").n_thread + harness_cache(h, "k").n_process_barn == 0));
+		n[i] = refill_one(h, k);
+	}
+	printf(" %llu, %llu, %llu sheaves ", (unsigned long long)n[0], (unsigned long long)n[1], (unsigned long long)n[2]);
+	CHECK(n[0] >= 8 && n[1] <= n[0] / 2 && n[2] <= n[1] / 2 + 1 && n[2] >= 1);
+	slabc_close(c);
+	CHECK(harness_audit(h).n_lost == 0 && harness_status(h).n_faults == 0);
+}
+
 /* Quotas */
 
 static unsigned
@@ -441,6 +478,70 @@ it_client_has_its_maximum(void)
 	CHECK(harness_audit(h).n_lost == 0 && harness_status(h).n_faults == 0);
 }
 
+/* Another user, who takes as many objects as he gets. */
+static void
+take_as_nobody(struct peer *me, void *arg)
+{
+	enum { UID = 65534, N_MORE = 300 };
+	struct harness *h = arg;
+	static void *pv[N_MORE];
+	struct slabc *c;
+	unsigned n;
+
+	REQUIRE(setresgid(UID, UID, UID) == 0 && setresuid(UID, UID, UID) == 0);
+	c = harness_open(h, "another's");
+	n = alloc_until_refused(harness_open_cache(c, "k", 4096, SLABC_SHARED), pv, N_MORE, EDQUOT);
+	CHECK(strstr(slabc_last_error(), "user 65534 has his 1048576 bytes of arena 'default' (user-max): 1048576 in 1 sessions") != NULL);
+	peer_put(me, &n, sizeof n);
+	peer_await(me, 'e');
+	slabc_close(c);
+}
+
+/* user-max: two sessions of a user have it together, whatever one of them keeps idle; another user has his own; client-max stays. */
+static void
+it_user_has_his_maximum(void)
+{
+	enum { PAGE = 4096, N_MAX = 256, N_MORE = 300 };
+	struct harness *h;
+	struct slabc *c[2];
+	struct slabc_cache *k[2];
+	static void *pv[2][N_MORE];
+	unsigned n;
+	pid_t pid;
+
+	if (geteuid() != 0) {
+		skip("another user: only root can become one");
+		return;
+	}
+	h = harness_slabd_config("[slabd]\nsocket-mode = 0666\n[arena]\nsize = 16M\npage-kind = 4k\nmode = 0666\nuser-max = 1M\n");
+	REQUIRE(chmod(h->dir, 0755) == 0);
+	for (int i = 0; i < 2; i++) {
+		c[i] = harness_open(h, i ? "second" : "first");
+		k[i] = harness_open_cache(c[i], "k", PAGE, SLABC_SHARED);
+	}
+	/* 100 held and 100 idle in the first: the second has what is not held. */
+	REQUIRE(slabc_alloc_bulk(k[0], 200, pv[0]) == 0);
+	slabc_free_bulk(k[0], 100, pv[0] + 100);
+	CHECK(alloc_until_refused(k[1], pv[1], N_MORE, EDQUOT) == N_MAX - 100);
+	CHECK(strstr(slabc_last_error(), "(user-max): 1048576 in 2 sessions, 638976 of them in this one") != NULL);
+	CHECK(alloc_until_refused(k[0], pv[0] + 100, N_MORE, EDQUOT) == 0);
+	pid = harness_spawn(h, take_as_nobody, h);
+	peer_get(harness_peer(h, pid), &n, sizeof n);
+	CHECK(n == N_MAX);
+	/* What one frees the other may have. */
+	slabc_free_bulk(k[0], 3, pv[0]);
+	CHECK(alloc_until_refused(k[1], pv[1], N_MORE, EDQUOT) == 3);
+	harness_reload(h, "[slabd]\nsocket-mode = 0666\n[arena]\nsize = 16M\npage-kind = 4k\nmode = 0666\nuser-max = 2M\nclient-max = 1M\n");
+	CHECK(alloc_until_refused(k[1], pv[1], N_MORE, EDQUOT) == N_MAX - (N_MAX - 100) - 3);
+	CHECK(strstr(slabc_last_error(), "(client-max)") != NULL);
+	peer_tell(harness_peer(h, pid), 'e');
+	harness_join(h, pid);
+	slabc_close(c[0]);
+	slabc_close(c[1]);
+	CHECK(harness_audit(h).n_lost == 0 && harness_status(h).n_faults == 0);
+	harness_free(h);
+}
+
 /* client-min: who is connected and has less can always have it, whatever others ask for. */
 static void
 it_client_gets_its_minimum(void)
@@ -480,7 +581,9 @@ it_recall_suite(void)
 	CU_ADD_TEST(suite, it_unregistered_keeps_its_sheaves);
 	CU_ADD_TEST(suite, it_slabd_without_membarrier_serves);
 	CU_ADD_TEST(suite, it_idle_goes_back);
+	CU_ADD_TEST(suite, it_unused_is_asked_for_no_more);
 	CU_ADD_TEST(suite, it_client_has_its_maximum);
+	CU_ADD_TEST(suite, it_user_has_his_maximum);
 	CU_ADD_TEST(suite, it_client_gets_its_minimum);
 	return suite;
 }

@@ -2,7 +2,7 @@
 /* Refills that follow the program: asked for ahead, so that a steady thread does not wait; none at all for one that swings about a boundary. */
 #include "tests/harness.h"
 
-enum { BATCH = 2048, SIZE = 256 };
+enum { BATCH = 1024, SIZE = 256 };
 
 /* A session, and its handle of the one cache. */
 struct end {

@@ -257,6 +257,55 @@ it_thousand_silent_connections(void)
 	CHECK(EVENTUALLY(harness_count_fds(h->slabd) < 100));
 }
 
+/* Who connects and says nothing is closed after a while, without anybody asking. */
+static void
+it_silent_connection_is_closed(void)
+{
+	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k");
+	int silent = raw_connect(h->socket), talks = raw_connect(h->socket);
+	char buf[1];
+
+	REQUIRE(silent >= 0 && talks >= 0);
+	REQUIRE(raw_hello(talks) == PROTO_STATUS_OK);
+	CHECK(EVENTUALLY(recv(silent, buf, 1, MSG_DONTWAIT) == 0));
+	CHECK(recv(talks, buf, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN);
+	close(silent);
+	close(talks);
+}
+
+/* Few descriptors: neither the silent nor those who only say HELLO keep a newcomer with a session out, and the latter are told their limit. */
+static void
+it_strangers_are_bounded(void)
+{
+	enum { N_FILES = 128, LIMIT = N_FILES / 4 };
+	CLEANUP(harness_free) struct harness *h = harness_new();
+	struct slabc_options options = SLABC_OPTIONS_INIT;
+	int fds[2 * N_FILES];
+	struct slabc *c;
+
+	h->n_files = N_FILES;
+	REQUIRE(harness_start(h, NULL, "--page-kind=4k"));
+	for (int i = 0; i < 2 * N_FILES; i++)
+		REQUIRE((fds[i] = raw_connect(h->socket)) >= 0);
+	c = harness_open(h, "newcomer");
+	slabc_close(c);
+	for (int i = 0; i < 2 * N_FILES; i++)
+		close(fds[i]);
+	/* The harness has one. */
+	for (int i = 1; i < LIMIT; i++) {
+		REQUIRE((fds[i] = raw_connect(h->socket)) >= 0);
+		REQUIRE(raw_hello(fds[i]) == PROTO_STATUS_OK);
+	}
+	options.socket = h->socket;
+	CHECK(slabc_open(&c, &options) == -EDQUOT);
+	CHECK(strstr(slabc_last_error(), "connections without a session") != NULL);
+	close(fds[1]);
+	CHECK(EVENTUALLY(slabc_open(&c, &options) == 0));
+	slabc_close(c);
+	for (int i = 2; i < LIMIT; i++)
+		close(fds[i]);
+}
+
 /* A client that hangs up while slabd works for it costs nobody anything. */
 static void
 it_client_closes_mid_request(void)
@@ -676,6 +725,8 @@ it_session_suite(void)
 	CU_ADD_TEST(suite, it_order_of_calls);
 	CU_ADD_TEST(suite, it_nothing_after_bye);
 	CU_ADD_TEST(suite, it_thousand_silent_connections);
+	CU_ADD_TEST(suite, it_silent_connection_is_closed);
+	CU_ADD_TEST(suite, it_strangers_are_bounded);
 	CU_ADD_TEST(suite, it_client_closes_mid_request);
 	CU_ADD_TEST(suite, it_fork);
 	CU_ADD_TEST(suite, it_exec_ends_the_session);

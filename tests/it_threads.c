@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -24,6 +25,8 @@ struct crowd {
 	struct slabc_cache *k;
 	unsigned n;
 	uint32_t is_over;
+	uint32_t is_resting; /* between two turns, all that were freed in their sheaves */
+	uint32_t n_resting;
 	uint64_t n_turns;
 	unsigned n_bad;
 	pthread_t threads[MAX_THREADS];
@@ -38,6 +41,11 @@ belong_to_crowd(void *arg)
 	for (unsigned turn = 0; turn < TURNS || !atomic_read(&crowd->is_over); turn++) {
 		unsigned n = 0;
 
+		if (turn > 0 && atomic_read(&crowd->is_resting)) {
+			atomic_add(&crowd->n_resting, 1);
+			while (atomic_read(&crowd->is_resting))
+				sched_yield();
+		}
 		while (n < HELD && (p[n] = slabc_alloc(crowd->k))) {
 			*p[n] = (uintptr_t)&p[n];
 			n++;
@@ -84,17 +92,20 @@ it_idle_memory_of_threads_is_bounded(void)
 		struct slabc *c = harness_open(h, "crowd");
 		struct slabc_cache *k = harness_open_cache(c, "k", 64, 0);
 		struct proto_caches_reply cache;
-		uint64_t most = 0;
 
 		crowd_start(&crowd, k, numbers[i]);
-		do {
-			cache = harness_cache(h, "k");
-			most = cache.n_thread > most ? cache.n_thread : most;
-		} while (atomic_read(&crowd.n_turns) < numbers[i] * TURNS / 2);
-		CHECK(harness_client(h, getpid()).n_threads <= numbers[i]);
+		while (atomic_read(&crowd.n_turns) < numbers[i] * TURNS / 2)
+			sched_yield();
+		/* Counted while nothing moves. */
+		atomic_write(&crowd.is_resting, 1);
+		while (atomic_read(&crowd.n_resting) < numbers[i])
+			sched_yield();
+		cache = harness_cache(h, "k");
+		CHECK(cache.n_thread > 0 && cache.n_thread <= (uint64_t)numbers[i] * (2 + CLIENT_RACK) * cache.capacity);
+		CHECK(cache.n_allocated == 0);
+		CHECK(harness_client(h, getpid()).n_threads == numbers[i]);
+		atomic_write(&crowd.is_resting, 0);
 		crowd_end(&crowd);
-		/* (One more for the moment in which sheaves change hands.) */
-		CHECK(most > 0 && most <= (uint64_t)numbers[i] * (3 + CLIENT_RACK) * cache.capacity);
 		cache = harness_cache(h, "k");
 		CHECK(cache.n_thread == 0 && cache.n_allocated == 0);
 		CHECK(harness_client(h, getpid()).n_threads == 0);
@@ -117,7 +128,7 @@ free_from_belt(void *arg)
 	struct belt *belt = arg;
 
 	for (uint32_t n = 0; n < belt->n_objects; n++) {
-		/* order: BELT acquire - pairs with run_belt(): the object's address */
+		/* order: BELT acquire - pairs with put_on_belt(): the object's address */
 		while (atomic_read_acquire(&belt->n_put) == n)
 			sched_yield();
 		slabc_free(belt->k, belt->objects[n % 256]);
@@ -128,14 +139,9 @@ free_from_belt(void *arg)
 }
 
 static void
-run_belt(struct belt *belt, unsigned n_objects)
+put_on_belt(struct belt *belt, uint32_t first, uint32_t end)
 {
-	pthread_t thread;
-
-	belt->n_put = belt->n_got = 0;
-	belt->n_objects = n_objects;
-	REQUIRE(pthread_create(&thread, NULL, free_from_belt, belt) == 0);
-	for (uint32_t n = 0; n < n_objects; n++) {
+	for (uint32_t n = first; n < end; n++) {
 		/* order: BELT acquire - pairs with free_from_belt() */
 		while (n - atomic_read_acquire(&belt->n_got) >= 256)
 			sched_yield();
@@ -143,21 +149,25 @@ run_belt(struct belt *belt, unsigned n_objects)
 		/* order: BELT release - the object lies on the belt */
 		atomic_write_release(&belt->n_put, n + 1);
 	}
-	REQUIRE(pthread_join(thread, NULL) == 0);
 }
 
 static void
 it_threads_exchange_without_slabd(void)
 {
+	enum { N_SETTLING = 300000, N_COUNTED = 300000 };
 	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k");
 	struct slabc *c = harness_open(h, "belt");
-	struct belt belt = {.k = harness_open_cache(c, "k", 256, 0)};
+	struct belt belt = {.k = harness_open_cache(c, "k", 256, 0), .n_objects = N_SETTLING + N_COUNTED};
 	struct slabc_stats before = SLABC_STATS_INIT, after = SLABC_STATS_INIT;
+	pthread_t thread;
 
-	run_belt(&belt, 20000);
+	REQUIRE(pthread_create(&thread, NULL, free_from_belt, &belt) == 0);
+	/* Until both have in hand what they keep. */
+	put_on_belt(&belt, 0, N_SETTLING);
 	REQUIRE(slabc_get_stats(c, &before) == 0);
-	run_belt(&belt, 300000);
+	put_on_belt(&belt, N_SETTLING, belt.n_objects);
 	REQUIRE(slabc_get_stats(c, &after) == 0);
+	REQUIRE(pthread_join(thread, NULL) == 0);
 	CHECK(after.n_refills - before.n_refills <= 2 && after.n_flushes - before.n_flushes <= 2);
 	CHECK(harness_audit(h).n_lost == 0);
 	slabc_close(c);
@@ -218,16 +228,21 @@ it_children_under_load(void)
 
 /* Handlers that allocate and free, at any instant of any of the threads. */
 static struct slabc_cache *handler_cache;
-static uint32_t n_handled;
+static uint32_t n_handled, n_refused;
 
 static void
 use_in_handler(int sig)
 {
+	int error = errno;
 	void *p = slabc_alloc(handler_cache);
 
 	(void)sig;
+	errno = 0;
 	if (p)
 		slabc_free(handler_cache, p);
+	if (p && errno)
+		atomic_add(&n_refused, 1);
+	errno = error;
 	atomic_add(&n_handled, 1);
 }
 
@@ -242,7 +257,7 @@ it_handlers_of_many_threads(void)
 	struct proto_caches_reply cache;
 
 	handler_cache = k;
-	n_handled = 0;
+	n_handled = n_refused = 0;
 	REQUIRE(sigaction(SIGUSR1, &action, &old) == 0);
 	crowd_start(&crowd, k, 8);
 	/* Equal signals on their way are one: so it takes turns. */
@@ -253,6 +268,7 @@ it_handlers_of_many_threads(void)
 	crowd_end(&crowd);
 	CHECK(sigaction(SIGUSR1, &old, NULL) == 0);
 	cache = harness_cache(h, "k");
+	CHECK(n_refused == 0);
 	CHECK(cache.n_allocated == 0 && cache.n_thread == 0);
 	CHECK(harness_audit(h).n_lost == 0 && harness_audit(h).n_doubled == 0);
 	slabc_close(c);

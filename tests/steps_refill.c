@@ -34,6 +34,30 @@ it_refill_of_one_says_nothing_of_others(void)
 	rig_stop();
 }
 
+/* Whose barn was called in asks for less, down to one sheaf, and for more again once that is wanted: the refill of one ends it. */
+void
+it_called_in_asks_for_more_again(void)
+{
+	struct slabc_cache *k;
+	struct slabc *c;
+	int n = 0;
+
+	rig_start(1);
+	c = rig_open(rig.socket);
+	k = rig_cache(c, "refilled", OBJECT_BYTES, NULL);
+	rig_get(k);
+	atomic_write(&k->ask, 4);
+	atomic_write(&k->shown->n_granted, UINT32_MAX);
+	while (n++ < MOST && atomic_read(&k->shown->n_granted) == UINT32_MAX)
+		rig_get(k);
+	HOLDS(n < MOST, "it hears of it for ever");
+	while (n++ < 2 * MOST && atomic_read(&k->ask) < CLIENT_MIN_AHEAD)
+		rig_get(k);
+	HOLDS(atomic_read(&k->ask) >= CLIENT_MIN_AHEAD, "after %d objects it asks for %u sheaves", n, atomic_read(&k->ask));
+	slabc_close(c);
+	rig_stop();
+}
+
 /* A refill asked for ahead that slabd refuses, and one that never arrived, are not on their way. */
 void
 it_refused_refill_is_not_on_its_way(void)

@@ -39,12 +39,14 @@ test_profiles(void)
 				CU_ASSERT_EQUAL(k->order, golden[i].tiny_order);
 				CU_ASSERT_EQUAL(k->min_partial, 0);
 				CU_ASSERT_EQUAL(k->barn_full, 0);
+				CU_ASSERT_EQUAL(k->barn_empty, 0);
 				continue;
 			}
 			CU_ASSERT_EQUAL(k->capacity, golden[i].capacity);
 			CU_ASSERT_EQUAL(k->min_partial, golden[i].min_partial);
 			CU_ASSERT_EQUAL(k->order,
 				(uint32_t)geometry_order(size, 0, GEOMETRY_MAX_ORDER, geometry_min_objects(topology_online_cpus())));
+			CU_ASSERT_EQUAL(k->barn_empty, profiles[p] == ARENA_PROFILE_KERNEL ? 10 : k->max_cached / sheaf_bytes_held > 64 ? k->max_cached / sheaf_bytes_held : 64);
 			CU_ASSERT_EQUAL(k->barn_full, profiles[p] == ARENA_PROFILE_KERNEL ? 10 : (16u << 20) / sheaf_bytes_held);
 		}
 		world_deinit(&w);
@@ -59,6 +61,7 @@ test_knobs(void)
 		.size = 256,
 		.sheaf_capacity = 32,
 		.barn_full = 7,
+		.barn_empty = 8,
 		.min_partial = 9,
 		.min_order = 2,
 		.max_order = 2,
@@ -70,6 +73,7 @@ test_knobs(void)
 	k = world_open_cache(&w, &options);
 	CU_ASSERT_EQUAL(k->capacity, 32); /* maple_node's request, as it is */
 	CU_ASSERT_EQUAL(k->barn_full, 7);
+	CU_ASSERT_EQUAL(k->barn_empty, 8);
 	CU_ASSERT_EQUAL(k->min_partial, 9);
 	CU_ASSERT_EQUAL(k->order, 2);
 	CU_ASSERT_EQUAL(k->n_slab_objects, 64);
@@ -79,10 +83,12 @@ test_knobs(void)
 		.sheaf_capacity = 32,
 		.sheaf_round_up = 1,
 		.barn_full = LAYOUT_KNOB_NONE,
+		.barn_empty = LAYOUT_KNOB_NONE,
 		.max_order = LAYOUT_KNOB_NONE};
 	k = world_open_cache(&w, &options);
 	CU_ASSERT_EQUAL(k->capacity, 60);
 	CU_ASSERT_EQUAL(k->barn_full, 0);
+	CU_ASSERT_EQUAL(k->barn_empty, 0);
 	CU_ASSERT_EQUAL(k->order, 0);
 	options = (struct cache_options){.name = "c", .size = 256};
 	k = world_open_cache(&w, &options);

@@ -108,6 +108,40 @@ test_hand_over_conserves_objects(void)
 	world_deinit(&w);
 }
 
+/* Sheaves that come back stay, empty, on the client's list, as far as barn_empty goes, now and after a tuning. */
+static void
+test_empties_stay_as_the_knob_says(void)
+{
+	static const uint32_t knobs[] = {LAYOUT_KNOB_NONE, 3, 300, 0}, left[] = {0, 3, 256, 256};
+
+	for (int n = 0; n < 4; n++) {
+		const struct cache_options options = {.name = "k", .size = 64, .sheaf_capacity = 10, .barn_empty = knobs[n]};
+		int32_t slots[400];
+		struct grant grant;
+		struct world w;
+		struct cache *k;
+		uint32_t i = 0;
+
+		world_init(&w, 64 << 20, ARENA_PROFILE_DEFAULT);
+		k = world_open_cache(&w, &options);
+		while (i < 400) {
+			CU_ASSERT_EQUAL_FATAL(world_refill(&w, 0, k, 1, 0, &grant), 0);
+			slots[i] = world_take_full(&w, 0, k);
+			CU_ASSERT_FATAL(slots[i++] >= 0);
+		}
+		while (i-- > 0)
+			world_give_back(&w, 0, k, slots[i], i == 0);
+		CU_ASSERT_EQUAL(barn_count(atomic_read(&session_cache(w.sessions[0], k->id)->empty)), left[n]);
+		/* A tuning lets the others go. */
+		k->barn_empty = left[n] / 2;
+		world_lock(w.sessions[0]);
+		grant_trim(w.sessions[0], k);
+		world_unlock(w.sessions[0]);
+		CU_ASSERT_EQUAL(barn_count(atomic_read(&session_cache(w.sessions[0], k->id)->empty)), left[n] / 2);
+		world_deinit(&w);
+	}
+}
+
 /* Without sheaves: one object a request, none kept in the barn, each back in its slab at once. */
 static void
 test_no_sheaves(void)
@@ -333,6 +367,7 @@ test_grant_suite(void)
 
 	CU_ADD_TEST(suite, test_odd_sheaves_are_cut_for_the_barn);
 	CU_ADD_TEST(suite, test_hand_over_conserves_objects);
+	CU_ADD_TEST(suite, test_empties_stay_as_the_knob_says);
 	CU_ADD_TEST(suite, test_no_sheaves);
 	CU_ADD_TEST(suite, test_full_arena_and_relief);
 	CU_ADD_TEST(suite, test_prefill_opens_the_barn);

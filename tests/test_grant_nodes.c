@@ -73,6 +73,46 @@ test_carving_goes_on_with_the_next_node(void)
 	CU_ASSERT_EQUAL(k->nodes[0].n_objects, 512);
 	CU_ASSERT_EQUAL(k->nodes[1].n_objects, 512);
 	CU_ASSERT_EQUAL(w.arena->committed_bytes, 4 << 20);
+	CU_ASSERT_EQUAL(w.arena->n_from_elsewhere[1], 512);
+	CU_ASSERT_EQUAL(w.arena->n_from_elsewhere[0], 0);
+	world_check(&w, k);
+	world_deinit(&w);
+}
+
+/* strict: a node that is full is no reason to go on with another, for objects, runs and what lies in slabd already; other clients go on. */
+static void
+test_strict_stays_on_the_node(void)
+{
+	const struct cache_options options = {.name = "k", .size = 4096}, runs = {.name = "runs", .size = 4096, .flags = LAYOUT_CACHE_RUNS};
+	struct grant_request run = {.n_sheaves = 1, .capacity = 1, .os_node = 3, .n_pages = 2};
+	struct grant grant;
+	struct cache *k, *r;
+	uint64_t n = 0;
+	struct world w;
+
+	world_init_on(&w, 2 << 20, ARENA_PROFILE_DEFAULT, &world_two_nodes);
+	w.arena->options.limit_bytes *= 2;
+	w.arena->options.is_node_strict = true;
+	k = world_open_cache(&w, &options);
+	r = world_open_cache(&w, &runs);
+	/* Something free on the other node. */
+	CU_ASSERT_EQUAL(world_refill_on(&w, 1, k, 1, 16, 0, &grant), 0);
+	world_give_back(&w, 1, k, (int32_t)grant.slot, true);
+	CU_ASSERT(k->nodes[0].n_free + k->nodes[0].n_barn > 0);
+	while (world_refill_on(&w, 0, k, 1, 16, 3, &grant) == 0) {
+		CU_ASSERT_EQUAL(world_count_on(&w, 0, (int32_t)grant.slot, 1), 16);
+		n += 16;
+	}
+	CU_ASSERT_EQUAL(n, 512);
+	CU_ASSERT_PTR_NOT_NULL(strstr(w.why, "node 3 alone may serve this client (node-policy=strict in [arena"));
+	world_lock(w.sessions[0]);
+	CU_ASSERT_EQUAL(grant_refill(w.sessions[0], r, &run, &grant, w.why, sizeof w.why), -ENOMEM);
+	CU_ASSERT_PTR_NOT_NULL(strstr(w.why, "node-policy=strict"));
+	run.os_node = 0;
+	CU_ASSERT_EQUAL(grant_refill(w.sessions[0], r, &run, &grant, w.why, sizeof w.why), 0);
+	world_unlock(w.sessions[0]);
+	CU_ASSERT_EQUAL(world_refill_on(&w, 0, k, 1, 16, 0, &grant), 0);
+	CU_ASSERT_EQUAL(w.arena->n_from_elsewhere[0] + w.arena->n_from_elsewhere[1], 0);
 	world_check(&w, k);
 	world_deinit(&w);
 }
@@ -229,6 +269,7 @@ test_grant_nodes_suite(void)
 
 	CU_ADD_TEST(suite, test_grants_come_from_the_clients_node);
 	CU_ADD_TEST(suite, test_carving_goes_on_with_the_next_node);
+	CU_ADD_TEST(suite, test_strict_stays_on_the_node);
 	CU_ADD_TEST(suite, test_mixed_sheaf_goes_home);
 	CU_ADD_TEST(suite, test_barns_are_by_node);
 	CU_ADD_TEST(suite, test_hand_over_between_nodes);

@@ -426,6 +426,46 @@ test_reserve_stays(void)
 	fake_deinit(&fake);
 }
 
+/* By unit: whether the walk over the holes names it. */
+static void
+find_holes(struct fake *fake, bool *is_hole)
+{
+	uint32_t first = 0, n = 0;
+
+	memset(is_hole, 0, MAX_UNITS * sizeof *is_hole);
+	while (pages_next_hole(&fake->pages, first + n, &first, &n))
+		for (uint32_t page = first; page < first + n; page += 1u << fake->pages.unit_order)
+			is_hole[page >> fake->pages.unit_order] = true;
+}
+
+/* The holes are all that is not committed, and only that; what comes free while pages are held goes back at the release. */
+static void
+test_holes_are_what_is_not_committed(void)
+{
+	static struct fake fake;
+	bool is_hole[MAX_UNITS];
+	uint32_t first[5], run;
+
+	fake_init(&fake, 16, 4, 0);
+	for (int i = 0; i < 5; i++)
+		CU_ASSERT_EQUAL(pages_alloc(&fake.pages, 4, &first[i]), 0);
+	pages_free(&fake.pages, first[1], 4);
+	pages_free(&fake.pages, first[4], 4);
+	CU_ASSERT_EQUAL(pages_alloc_run(&fake.pages, 4 << 4, &run), 0);
+	pages_hold(&fake.pages);
+	pages_free(&fake.pages, first[2], 4);
+	CU_ASSERT_EQUAL(fake.n_give_backs, 2);
+	find_holes(&fake, is_hole);
+	for (int i = 0; i < 16; i++)
+		CU_ASSERT_EQUAL(is_hole[i], !fake.is_committed[i]);
+	CU_ASSERT(is_hole[1] && !is_hole[2] && is_hole[15]);
+	pages_release(&fake.pages);
+	CU_ASSERT_EQUAL(fake.n_give_backs, 3);
+	find_holes(&fake, is_hole);
+	CU_ASSERT(is_hole[2]);
+	fake_deinit(&fake);
+}
+
 static void
 test_init_refuses(void)
 {
@@ -749,6 +789,7 @@ test_pages_suite(void)
 	CU_ADD_TEST(suite, test_lowest_block_of_the_smallest_order);
 	CU_ADD_TEST(suite, test_free_units_go_back);
 	CU_ADD_TEST(suite, test_reserve_stays);
+	CU_ADD_TEST(suite, test_holes_are_what_is_not_committed);
 	CU_ADD_TEST(suite, test_init_refuses);
 	CU_ADD_TEST(suite, test_marked_blocks_are_taken);
 	CU_ADD_TEST(suite, test_commit_does_not_block_others);

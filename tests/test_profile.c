@@ -32,6 +32,7 @@ test_golden(void)
 		CU_ASSERT(d.min_partial_min == 5 && d.min_partial_max == 10 && k.min_partial_min == 5 && k.min_partial_max == 10);
 		CU_ASSERT(t.min_partial_max == 0);
 		CU_ASSERT(d.barn_full == 0 && d.barn_bytes == 16 * MIB && k.barn_full == 10);
+		CU_ASSERT(d.barn_empty == 0 && k.barn_empty == 10);
 		CU_ASSERT(d.max_cached == 32 * MIB);
 		CU_ASSERT(d.cpu_partial_factor == 0 && k.cpu_partial_factor == 1 && t.cpu_partial_factor == 0);
 	}
@@ -55,6 +56,7 @@ test_server_grows(void)
 		CU_ASSERT_EQUAL(s.partial_factor, cases[i].scale);
 		CU_ASSERT_EQUAL(s.cpu_partial_factor, cases[i].scale);
 		CU_ASSERT_EQUAL(s.barn_bytes, cases[i].scale * 16 * MIB);
+		CU_ASSERT_EQUAL(s.barn_empty, 0);
 		CU_ASSERT_EQUAL(s.max_cached, cases[i].scale * 32 * MIB);
 		CU_ASSERT(s.max_order == 4 && s.min_partial_min == 5 && s.min_partial_max == 64 && s.objects_factor == 2);
 	}

@@ -138,6 +138,28 @@ test_stash_takes_few_slabs(void)
 	world_deinit(&w);
 }
 
+/* The knob went down by several sheaves, and nothing was trimmed yet: the stash takes nothing more. */
+static void
+test_stash_of_a_knob_that_went_down(void)
+{
+	const struct cache_options options = {.name = "k", .size = 64, .sheaf_capacity = 60, .cpu_partial = 300};
+	struct grant grant;
+	struct world w;
+	struct cache *k = open_with_free(&w, &options, 40);
+	struct stash *stash;
+
+	CU_ASSERT_EQUAL(world_refill(&w, 0, k, 1, 0, &grant), 0);
+	stash = stash_of(w.sessions[0], k->id);
+	CU_ASSERT_FATAL(stash != NULL && stash->size == 300);
+	k->cpu_partial = 60;
+	node_lock(&k->nodes[0]);
+	CU_ASSERT_EQUAL(stash_restock(stash, w.sessions[0], &k->nodes[0], 100), 0);
+	node_unlock(&k->nodes[0]);
+	CU_ASSERT_EQUAL(stash->size, 300);
+	CU_ASSERT_EQUAL(world_check(&w, k).n_in_stashes, 300);
+	world_deinit(&w);
+}
+
 /* Whole sheaves of the barn come first; prefills of any size are served from it too, and a part of a sheaf is made whole from the slabs. */
 static void
 test_stash_and_the_other_layers(void)
@@ -538,7 +560,7 @@ test_slob_knobs(void)
 		const char *field;
 	} wrong[] = {{{.sheaf_capacity = 10}, "sheaf_capacity 10"}, {{.barn_full = 3}, "barn_full 3"},
 		{{.cpu_partial = 4}, "cpu_partial 4"}, {{.min_partial = 5}, "min_partial 5"}, {{.min_order = 1}, "min_order 1"},
-		{{.max_order = 2}, "max_order 2"}, {{.min_objects = 6}, "min_objects 6"}};
+		{{.barn_empty = 8}, "barn_empty 8"}, {{.max_order = 2}, "max_order 2"}, {{.min_objects = 6}, "min_objects 6"}};
 	static const enum arena_profile profiles[] = {
 		ARENA_PROFILE_DEFAULT, ARENA_PROFILE_KERNEL, ARENA_PROFILE_TINY, ARENA_PROFILE_SERVER};
 	struct cache *k;
@@ -558,7 +580,7 @@ test_slob_knobs(void)
 		}
 		for (uint32_t bit = 1; bit < CACHE_TUNE_ALL; bit *= 2) {
 			const struct cache_tuning tuning = {
-				.set = bit, .sheaf_capacity = 9, .barn_full = 9, .min_partial = 9, .max_cached = 99, .cpu_partial = 9};
+				.set = bit, .sheaf_capacity = 9, .barn_full = 9, .min_partial = 9, .max_cached = 99, .cpu_partial = 9, .barn_empty = 9};
 
 			CU_ASSERT_EQUAL(cache_tune(k, &tuning, w.why, sizeof w.why), bit == CACHE_TUNE_MAX_CACHED ? 0 : -EINVAL);
 			CU_ASSERT(k->barn_full == 0 && k->cpu_partial == 0 && k->min_partial == 0 && k->capacity == 1);
@@ -589,6 +611,7 @@ test_stash_suite(void)
 	CU_ADD_TEST(suite, test_idle_stash_goes_back);
 	CU_ADD_TEST(suite, test_stash_spares_the_list_lock);
 	CU_ADD_TEST(suite, test_stash_takes_few_slabs);
+	CU_ADD_TEST(suite, test_stash_of_a_knob_that_went_down);
 	CU_ADD_TEST(suite, test_stash_and_the_other_layers);
 	CU_ADD_TEST(suite, test_stash_is_given_back);
 	CU_ADD_TEST(suite, test_stash_grows_with_its_knob);

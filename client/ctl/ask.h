@@ -18,6 +18,7 @@ enum {
 	ASK_EXIT_FOUND = 1, /* what should not be there */
 	ASK_EXIT_USAGE = 2,
 	ASK_EXIT_SLABD = 3,
+	ASK_EXIT_UNDECIDED = 4,
 };
 
 struct ask {

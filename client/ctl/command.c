@@ -90,6 +90,9 @@ command_list(struct ctl *ctl)
 	return EXIT_SUCCESS;
 }
 
+/* What changed too fast, or was looked at too slowly, is looked at anew, so often at most. */
+enum { MAX_AUDITS = 4 };
+
 int
 command_audit(struct ctl *ctl)
 {
@@ -100,12 +103,15 @@ command_audit(struct ctl *ctl)
 	ask_open(&ctl->ask);
 	if (ctl->cache != NULL)
 		request.audit.cache = ask_find_cache(&ctl->ask, ctl->cache);
-	ask_call(&ctl->ask, PROTO_OP_AUDIT, &request, &reply);
+	for (int i = 0; i < MAX_AUDITS && (i == 0 || reply.audit.n_undecided > 0); i++)
+		ask_call(&ctl->ask, PROTO_OP_AUDIT, &request, &reply);
 	show_init(&t, &ctl->command->show);
 	show_add(&t, &reply);
 	table_print_record(t.table, ctl->form, stdout);
 	show_deinit(&t);
-	return reply.audit.n_lost > 0 || reply.audit.n_doubled > 0 ? ASK_EXIT_FOUND : EXIT_SUCCESS;
+	if (reply.audit.n_lost > 0 || reply.audit.n_doubled > 0 || reply.audit.bytes_missing > 0)
+		return ASK_EXIT_FOUND;
+	return reply.audit.n_undecided > 0 ? ASK_EXIT_UNDECIDED : EXIT_SUCCESS;
 }
 
 int
@@ -252,6 +258,7 @@ static const struct knob knobs[COMMAND_MAX_KNOBS] = {
 	{"min_partial", offsetof(struct proto_tune_request, min_partial), false, true},
 	{"max_cached", offsetof(struct proto_tune_request, max_cached), true, false},
 	{"cpu_partial", offsetof(struct proto_tune_request, cpu_partial), false, true},
+	{"barn_empty", offsetof(struct proto_tune_request, barn_empty), false, true},
 };
 
 static uint64_t
@@ -299,9 +306,9 @@ parse_knob(struct proto_tune_request *request, const char *text)
 		if (strlen(fixed[i]) == length && strncmp(fixed[i], text, length) == 0)
 			ask_die(ASK_EXIT_USAGE,
 				"%s is set when a cache is made, and stays; what can be tuned is sheaf_capacity=, barn_full=, "
-				"min_partial=, max_cached= and cpu_partial=",
+				"min_partial=, max_cached=, cpu_partial= and barn_empty=",
 				fixed[i]);
-	ask_die(ASK_EXIT_USAGE, "a knob is sheaf_capacity=, barn_full=, min_partial=, max_cached= or cpu_partial=, not \"%s\"", text);
+	ask_die(ASK_EXIT_USAGE, "a knob is sheaf_capacity=, barn_full=, min_partial=, max_cached=, cpu_partial= or barn_empty=, not \"%s\"", text);
 }
 
 int

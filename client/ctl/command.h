@@ -18,7 +18,7 @@ enum {
 	COMMAND_REPAIR = 16,
 	COMMAND_NONE = 8,
 
-	COMMAND_MAX_KNOBS = 5,
+	COMMAND_MAX_KNOBS = 6,
 };
 
 struct ctl;

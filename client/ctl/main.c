@@ -3,7 +3,8 @@
  * slabctl: asks slabd what it knows, and prints it; administers caches and orphans.
  *
  * Each command is an op or a few; a list is walked by asking for what comes after the last answer.
- * Exit status: 0; 1: the audit found objects lost or doubled, or orphans --none some; 2: usage; 3: slabd cannot be asked, or refused.
+ * Exit status: 0; 1: the audit found objects lost or doubled, or pages missing, or orphans --none some; 2: usage; 3: slabd cannot be asked, or refused;
+ * 4: the audit could not judge all objects.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -17,7 +18,7 @@
 #include "client/slabclient.h"
 #include "shm/layout.h"
 
-enum { DEFAULT_TIMEOUT_S = 5, MAX_TIMEOUT_S = 86400 };
+enum { DEFAULT_TIMEOUT_S = 5, AUDIT_TIMEOUT_S = 60, MAX_TIMEOUT_S = 86400 };
 
 static const struct show_view caches_view[] = {
 	{SHOW(caches, name), "name"},
@@ -69,6 +70,8 @@ static const struct show_view audit_view[] = {
 	{SHOW(audit, n_undecided), "n_undecided"},
 	{SHOW(audit, n_passed), "n_passed"},
 	{SHOW(audit, n_left), "n_left"},
+	{SHOW(audit, bytes_missing), "bytes_missing"},
+	{SHOW(audit, bytes_extra), "bytes_extra"},
 	{SHOW(audit, n_repaired), "n_repaired"},
 	{0, NULL},
 };
@@ -117,6 +120,7 @@ static const struct show_view nodes_view[] = {
 	{SHOW(nodes, kept_bytes), "kept"},
 	{SHOW(nodes, given_back_bytes), "givenback"},
 	{SHOW(nodes, n_commit_fails), "commitfails"},
+	{SHOW(nodes, n_from_elsewhere), "elsewhere"},
 	{0, NULL},
 };
 
@@ -167,7 +171,7 @@ static const char help[] =
 	"  orphans reclaim  free orphans: those of --cache, of --client, or --older-than; one of these must be given\n"
 	"  shrink [CACHE]   give back what lies idle, of a cache or of all\n"
 	"  destroy CACHE    end a cache that nobody has open and nobody needs\n"
-	"  tune CACHE KNOB=VALUE...  change sheaf_capacity, barn_full, min_partial, max_cached, cpu_partial; VALUE may be default, or none\n"
+	"  tune CACHE KNOB=VALUE...  change sheaf_capacity, barn_full, min_partial, max_cached, cpu_partial, barn_empty; VALUE may be default, or none\n"
 	"\n"
 	"Options:\n"
 	"  --socket=PATH    slabd's socket; default: $SLABD_SOCKET, else " SLABC_DEFAULT_SOCKET "\n"
@@ -178,10 +182,11 @@ static const char help[] =
 	"  --client=ID      orphans: only of this client\n"
 	"  --none           orphans: exit status 1 if there are any\n"
 	"  --older-than=TIME  orphans: only of clients that died so long ago; seconds, or with s, m, h, d\n"
-	"  --timeout=SECONDS  how long to wait for each answer; default: 5\n"
+	"  --timeout=SECONDS  how long to wait for each answer; default: 5; audit: 60\n"
 	"  --help, --version\n"
 	"\n"
-	"Exit status: 0; 1: the audit found lost or doubled objects, or orphans --none some; 2: usage; 3: no answer from slabd, or a refusal.\n";
+	"Exit status: 0; 1: the audit found lost or doubled objects, or missing pages, or orphans --none some; 2: usage; 3: no answer from slabd, or a\n"
+	"refusal; 4: the audit could not judge all objects.\n";
 
 static int
 parse_timeout(const char *text)
@@ -311,7 +316,7 @@ main(int argc, char **argv)
 {
 	const char *socket_path = getenv("SLABD_SOCKET");
 	struct ctl ctl = {
-		.ask = {.socket = SLABC_DEFAULT_SOCKET, .source = "the default; $SLABD_SOCKET is not set", .timeout_s = DEFAULT_TIMEOUT_S},
+		.ask = {.socket = SLABC_DEFAULT_SOCKET, .source = "the default; $SLABD_SOCKET is not set"},
 		.form = TABLE_TEXT,
 	};
 	int status;
@@ -321,6 +326,8 @@ main(int argc, char **argv)
 		ctl.ask.source = "$SLABD_SOCKET";
 	}
 	parse(&ctl, argc, argv);
+	if (ctl.ask.timeout_s == 0)
+		ctl.ask.timeout_s = ctl.command->show.op == PROTO_OP_AUDIT ? AUDIT_TIMEOUT_S : DEFAULT_TIMEOUT_S;
 	status = ctl.command->run(&ctl);
 	if (fflush(stdout) != 0)
 		ask_die(ASK_EXIT_SLABD, "cannot write the output: %s", strerror(errno));

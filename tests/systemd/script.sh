@@ -98,14 +98,25 @@ check "the refusal is in the log" grep -q "refused: uid 20001 may only read aren
 coproc HOLD { exec $attach --hold; }
 read -r line <&"${HOLD[0]}"
 check "a client holds a session" is "$line" ok
-pid=$(show slabd.service MainPID)
-kill -9 "$pid"
-check "who connects after a crash is served" says ok member $attach
-check "slabd was started again" is "$(show slabd.service NRestarts)" 1
+goes_on() { # the client that holds one
+	local line
+	echo again >&"${HOLD[1]}" && read -r -t 20 line <&"${HOLD[0]}" && is "$line" ok
+}
+for i in 1 2 3; do
+	check "kill $i" systemctl kill -s KILL slabd.service
+	check "the client goes on after kill $i" goes_on
+	check "who connects after a crash is served" says ok member $attach
+	check "slabd was started again" is "$(show slabd.service NRestarts)" $i
+	check "and audits its arena" says '"n_lost": 0' slabctl --json audit
+done
+check "its descriptors are kept" differs "$(show slabd.service NFileDescriptorStore)" 0
+check "it says what it adopted" grep -q "arena 'default' adopted from slabd" /run/slabd.log
 check "restart" systemctl restart slabd.service
+check "the client goes on after a restart" goes_on
 check "a member is served after a restart" says ok member $attach
-echo >&"${HOLD[1]}"
+eval "exec ${HOLD[1]}>&-"
 wait "$HOLD_PID"
+check "the client had no error" is $? 0
 
 # Reload: modes change for who comes next; what takes a restart is named; an error changes nothing and fails the reload.
 pid=$(show slabd.service MainPID)
