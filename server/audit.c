@@ -271,6 +271,8 @@ static bool
 is_unchanged(struct audit_walk *run, const struct suspect *s, uint32_t w)
 {
 	note_window(run, clock_now_ns());
+	if (MUTANT(NO_SECOND_LOOK))
+		return true;
 	return w == s->seen_word && !s->has_changed && !run->is_broken;
 }
 

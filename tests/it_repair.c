@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a wrong client drops (I8) is taken back (server/repair.h), and counts for quotas until then (server/quota.h). */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/harness.h"
 
@@ -170,12 +172,112 @@ it_quota_without_words_counts_what_is_in_use(void)
 	slabc_close(other);
 }
 
+struct churner {
+	struct harness *h;
+	unsigned seed;
+};
+
+/* Allocates, writes its name into it, and frees what nobody has written to since, of two caches; until it is told to stop. */
+static void
+churn(struct peer *me, void *arg)
+{
+	enum { N = 3000 };
+	const struct churner *task = arg;
+	struct slabc *c = harness_open(task->h, "works");
+	struct slabc_cache *k[2] = {harness_open_cache(c, "k", OBJECT, 0), harness_open_cache(c, "other", 256, 0)};
+	unsigned seed = task->seed, n_spoiled = 0, *p[N] = {NULL};
+	unsigned long n_done = 0;
+	char end;
+
+	fcntl(me->in, F_SETFL, O_NONBLOCK);
+	peer_tell(me, 'r');
+	while (read(me->in, &end, 1) != 1) {
+		for (int i = 0; i < 20000; i++, n_done++) {
+			unsigned at = (unsigned)rand_r(&seed) % N;
+
+			if (p[at]) {
+				n_spoiled += *p[at] != task->seed + at;
+				slabc_free(k[at % 2], p[at]);
+				p[at] = NULL;
+			} else {
+				REQUIRE((p[at] = slabc_alloc(k[at % 2])) != NULL);
+				*p[at] = task->seed + at;
+			}
+		}
+		/* So whole sheaves go to slabd and come from it. */
+		for (unsigned at = 0; at < N; at++) {
+			n_spoiled += p[at] && *p[at] != task->seed + at;
+			slabc_free(k[at % 2], p[at]);
+			p[at] = NULL;
+		}
+	}
+	peer_put(me, &n_spoiled, sizeof n_spoiled);
+	peer_put(me, &n_done, sizeof n_done);
+	fcntl(me->in, F_SETFL, 0);
+	peer_await(me, 'e');
+	slabc_close(c);
+}
+
+/* Beside clients that do nothing but allocate and free, what another drops is taken back, again and again, and nothing of theirs ever is. */
+static void
+it_repair_beside_clients_at_work(void)
+{
+	enum { N_CHURNERS = 3 };
+	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k --threads=2");
+	union proto_request request = {.audit = {.repair = 1}};
+	uint64_t n_dropped = 0, n_repaired = 0, n_doubled = 0;
+	struct churner tasks[N_CHURNERS];
+	pid_t pids[N_CHURNERS];
+	union proto_reply reply;
+	struct raw raw;
+	int64_t until;
+	uint32_t k;
+
+	for (unsigned i = 0; i < N_CHURNERS; i++) {
+		tasks[i] = (struct churner){h, (i + 1) << 20};
+		pids[i] = harness_spawn(h, churn, &tasks[i]);
+		peer_await(harness_peer(h, pids[i]), 'r');
+	}
+	raw_attach(&raw, h->socket, "drops");
+	k = raw_cache_open(&raw, "k", OBJECT, 0);
+	until = harness_now_ns() + 3000000000;
+	while (harness_now_ns() < until) {
+		n_dropped += draw_and_drop(&raw, k, 1);
+		REQUIRE(harness_ask(h, PROTO_OP_AUDIT, &request, &reply) == PROTO_STATUS_OK);
+		n_repaired += reply.audit.n_repaired;
+		n_doubled += reply.audit.n_doubled;
+		CHECK(n_repaired <= n_dropped);
+	}
+	for (int i = 0; i < N_CHURNERS; i++) {
+		unsigned long n_done;
+		unsigned n_spoiled;
+
+		peer_tell(harness_peer(h, pids[i]), 's');
+		peer_get(harness_peer(h, pids[i]), &n_spoiled, sizeof n_spoiled);
+		peer_get(harness_peer(h, pids[i]), &n_done, sizeof n_done);
+		CHECK(n_spoiled == 0 && n_done > 20000);
+	}
+	printf(" %llu dropped ", (unsigned long long)n_dropped);
+	/* At rest none is undecided any more. */
+	CHECK(EVENTUALLY(harness_ask(h, PROTO_OP_AUDIT, &request, &reply) == PROTO_STATUS_OK && reply.audit.n_undecided == 0));
+	CHECK(n_doubled == 0 && reply.audit.n_doubled == 0);
+	CHECK(n_dropped > 0 && harness_status(h).n_repaired == n_dropped);
+	for (int i = 0; i < N_CHURNERS; i++) {
+		peer_tell(harness_peer(h, pids[i]), 'e');
+		harness_join(h, pids[i]);
+		harness_wait_reaped(h, pids[i]);
+	}
+	raw_detach(&raw);
+	CHECK(EVENTUALLY(harness_audit(h).n_out == 0));
+}
+
 CU_pSuite
 it_repair_suite(void)
 {
 	CU_pSuite suite = harness_suite("repair");
 
 	CU_ADD_TEST(suite, it_lost_objects_are_taken_back);
+	CU_ADD_TEST(suite, it_repair_beside_clients_at_work);
 	CU_ADD_TEST(suite, it_last_close_takes_back_what_is_lost);
 	CU_ADD_TEST(suite, it_full_arena_takes_back_what_is_lost);
 	CU_ADD_TEST(suite, it_dropping_is_no_way_round_the_quota);
