@@ -201,6 +201,21 @@ take_unsettled(struct take *t, uint32_t n)
 		claim_lost(t->session, t->cache);
 }
 
+/* The last sheaf for the barn, which is not full. */
+static void
+put_rest(struct take *t)
+{
+	if (!t->barn || !t->barn->size)
+		return;
+	if (t->node != t->barn_node) {
+		node_unlock(t->node);
+		t->node = t->barn_node;
+		node_lock(t->node);
+	}
+	node_barn_put(t->node, t->barn);
+	t->barn = NULL;
+}
+
 #ifdef SLAB_STEPS
 /* The mutant CHECK_THEN_MARK: all entries checked, then all marked. */
 static void
@@ -275,15 +290,7 @@ grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 	if (is_unsettled)
 		/* order: TAKEN release - as in take_unsettled() */
 		atomic_write_release(&t.sheaf->busy, 0);
-	if (t.barn && t.barn->size) {
-		if (t.node != t.barn_node) {
-			node_unlock(t.node);
-			t.node = t.barn_node;
-			node_lock(t.node);
-		}
-		node_barn_put(t.node, t.barn);
-		t.barn = NULL;
-	}
+	put_rest(&t);
 	t.node->n_sheaves_taken++;
 	node_unlock(t.node);
 	t.bytes = t.cache->flags & LAYOUT_CACHE_RUNS ? t.bytes : (uint64_t)t.n_marked * t.cache->object_bytes;

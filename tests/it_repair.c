@@ -146,6 +146,33 @@ it_dropping_is_no_way_round_the_quota(void)
 	CHECK(harness_audit(h).n_lost == 0);
 }
 
+/* Nor round user-max, by several sessions: what nobody has counts once for the user, whoever of them was lent it. */
+static void
+it_dropping_is_no_way_round_the_users_quota(void)
+{
+	enum { MAX = 1 << 20, N = 3, N_DROPPED = 900 * 1024 / OBJECT };
+	CLEANUP(harness_free) struct harness *h = harness_slabd_config("[arena]\nsize = 16M\npage-kind = 4k\nuser-max = 1M\n");
+	struct slabc *c = harness_open(h, "makes");
+	struct slabc_cache *k = harness_open_cache(c, "k", OBJECT, 0);
+	uint64_t n_drawn = 0;
+	struct raw raw[N];
+	unsigned n = 0;
+
+	for (int i = 0; i < N; i++)
+		raw_attach(&raw[i], h->socket, "drops");
+	for (unsigned i = 0; i < 100; i++) {
+		n_drawn += draw_and_drop(&raw[i % N], raw_cache_open(&raw[i % N], "k", OBJECT, 0), 1);
+		CHECK(harness_audit(h).n_lost * OBJECT <= MAX);
+	}
+	CHECK(n_drawn >= N_DROPPED);
+	while (n <= MAX / OBJECT && slabc_alloc(k))
+		n++;
+	CHECK(n > MAX / OBJECT * 9 / 10 && n <= MAX / OBJECT);
+	for (int i = 0; i < N; i++)
+		raw_detach(&raw[i]);
+	slabc_close(c);
+}
+
 /* One makes, another frees, nobody's name is anywhere: what came back through the other is charged to nobody; what is in use is, to the maker. */
 static void
 it_quota_without_words_counts_what_is_in_use(void)
@@ -281,6 +308,7 @@ it_repair_suite(void)
 	CU_ADD_TEST(suite, it_last_close_takes_back_what_is_lost);
 	CU_ADD_TEST(suite, it_full_arena_takes_back_what_is_lost);
 	CU_ADD_TEST(suite, it_dropping_is_no_way_round_the_quota);
+	CU_ADD_TEST(suite, it_dropping_is_no_way_round_the_users_quota);
 	CU_ADD_TEST(suite, it_quota_without_words_counts_what_is_in_use);
 	return suite;
 }

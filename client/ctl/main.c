@@ -245,6 +245,50 @@ check(const struct ctl *ctl)
 }
 
 static void
+take_option(struct ctl *ctl, int c)
+{
+	switch (c) {
+	case 's':
+		ctl->ask.socket = optarg;
+		ctl->ask.source = "--socket";
+		break;
+	case 'j':
+		ctl->form = TABLE_JSON;
+		break;
+	case 'c':
+		ctl->cache = optarg;
+		break;
+	case 'i':
+		ctl->client_id = parse_client(optarg);
+		break;
+	case 'o':
+		ctl->has_age = true;
+		ctl->older_than_ms = command_parse_age(optarg);
+		break;
+	case 'r':
+		ctl->repairs = true;
+		break;
+	case 'n':
+		ctl->is_none_wanted = true;
+		break;
+	case 'A':
+		ctl->ask.arena = optarg;
+		break;
+	case 't':
+		ctl->ask.timeout_s = parse_timeout(optarg);
+		break;
+	case 'h':
+		fputs(help, stdout);
+		exit(EXIT_SUCCESS);
+	case 'V':
+		printf("slabctl %s (protocol %u, layout %u)\n", SLABC_VERSION, (unsigned)PROTO_VERSION, (unsigned)LAYOUT_VERSION);
+		exit(EXIT_SUCCESS);
+	default:
+		exit(ASK_EXIT_USAGE); /* getopt_long() has said why */
+	}
+}
+
+static void
 parse(struct ctl *ctl, int argc, char **argv)
 {
 	static const struct option long_options[] = {
@@ -264,45 +308,7 @@ parse(struct ctl *ctl, int argc, char **argv)
 	int c;
 
 	while ((c = getopt_long(argc, argv, "h", long_options, NULL)) != -1)
-		switch (c) {
-		case 's':
-			ctl->ask.socket = optarg;
-			ctl->ask.source = "--socket";
-			break;
-		case 'j':
-			ctl->form = TABLE_JSON;
-			break;
-		case 'c':
-			ctl->cache = optarg;
-			break;
-		case 'i':
-			ctl->client_id = parse_client(optarg);
-			break;
-		case 'o':
-			ctl->has_age = true;
-			ctl->older_than_ms = command_parse_age(optarg);
-			break;
-		case 'r':
-			ctl->repairs = true;
-			break;
-		case 'n':
-			ctl->is_none_wanted = true;
-			break;
-		case 'A':
-			ctl->ask.arena = optarg;
-			break;
-		case 't':
-			ctl->ask.timeout_s = parse_timeout(optarg);
-			break;
-		case 'h':
-			fputs(help, stdout);
-			exit(EXIT_SUCCESS);
-		case 'V':
-			printf("slabctl %s (protocol %u, layout %u)\n", SLABC_VERSION, (unsigned)PROTO_VERSION, (unsigned)LAYOUT_VERSION);
-			exit(EXIT_SUCCESS);
-		default:
-			exit(ASK_EXIT_USAGE); /* getopt_long() has said why */
-		}
+		take_option(ctl, c);
 	if (optind == argc)
 		ask_die(ASK_EXIT_USAGE, "a command is needed, such as status or caches; see slabctl --help");
 	ctl->command = parse_command(argv[optind++]);
