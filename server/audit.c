@@ -427,7 +427,7 @@ enter_next(struct audit_walk *run)
 	return true;
 }
 
-/* Of the cache that it has been in; if that is there no more, it had nothing OUT, so nothing that was taken back just now. */
+/* Of the cache that it has been in; nobody asks about one that was destroyed since. */
 static void
 tell(struct audit_walk *run)
 {

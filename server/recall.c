@@ -262,8 +262,11 @@ recall_relieve(struct session *session, struct cache *cache, unsigned *stagep)
 	/* Last, what wrong clients have made away with. */
 	if (*stagep == STAGE_ALL + MAX_AGAIN + 1) {
 		++*stagep;
-		if (repair_arena(arena, &n_repaired) && n_repaired > 0)
+		repair_arena(arena, &n_repaired);
+		if (n_repaired > 0) {
+			trim_all(arena);
 			return true;
+		}
 	}
 	if (*stagep > STAGE_ALL + MAX_AGAIN) {
 		if (is_patient)

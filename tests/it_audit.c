@@ -78,9 +78,9 @@ it_planted_double_is_found(void)
 	raw_detach(&raw);
 	/* What comes back is taken once, the second time is a fault; what was lost is taken back when nobody has the cache open any more. */
 	CHECK(EVENTUALLY(harness_status(h).n_sessions == 0));
+	CHECK(EVENTUALLY(harness_status(h).n_repaired == 1));
 	audit = harness_audit(h);
 	CHECK(audit.n_doubled == 0 && audit.n_lost == 0 && audit.n_out == 0);
-	CHECK(harness_status(h).n_repaired == 1);
 	CHECK(harness_log_count(h, "'doubles one'): a sheaf entry that is not its to give back") == 1);
 }
 

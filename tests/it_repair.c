@@ -110,6 +110,28 @@ it_full_arena_takes_back_what_is_lost(void)
 	slabc_close(c);
 }
 
+/* Who adopts an arena takes them back as well, and counts them: by the same code. */
+static void
+it_next_slabd_takes_back_what_is_lost(void)
+{
+	CLEANUP(harness_free) struct harness *h = harness_keeper(NULL, "--page-kind=4k");
+	struct slabc *c = harness_open(h, "holds one");
+	struct slabc_cache *k = harness_open_cache(c, "k", OBJECT, 0);
+	void *p = slabc_alloc(k);
+	struct raw raw;
+
+	REQUIRE(p != NULL);
+	raw_attach(&raw, h->socket, "drops");
+	CHECK(draw_and_drop(&raw, raw_cache_open(&raw, "k", OBJECT, 0), 3) == 3 * SHEAF);
+	harness_kill_kept(h);
+	CHECK(EVENTUALLY(harness_audit(h).n_undecided == 0));
+	CHECK(harness_audit(h).n_lost == 0 && harness_audit(h).n_doubled == 0 && harness_audit(h).n_held == 1);
+	CHECK(harness_status(h).n_repaired == 3 * SHEAF);
+	slabc_free(k, p);
+	slabc_close(c);
+	raw_detach(&raw);
+}
+
 /* What is dropped counts: at no time has a client dropped more than client-max. Nor does it cost others theirs. */
 static void
 it_dropping_is_no_way_round_the_quota(void)
@@ -307,6 +329,7 @@ it_repair_suite(void)
 	CU_ADD_TEST(suite, it_repair_beside_clients_at_work);
 	CU_ADD_TEST(suite, it_last_close_takes_back_what_is_lost);
 	CU_ADD_TEST(suite, it_full_arena_takes_back_what_is_lost);
+	CU_ADD_TEST(suite, it_next_slabd_takes_back_what_is_lost);
 	CU_ADD_TEST(suite, it_dropping_is_no_way_round_the_quota);
 	CU_ADD_TEST(suite, it_dropping_is_no_way_round_the_users_quota);
 	CU_ADD_TEST(suite, it_quota_without_words_counts_what_is_in_use);
