@@ -66,6 +66,7 @@ struct cache {
 	uint64_t n_openers;   /* atomic: sessions that have it open */
 	uint32_t is_closed;   /* atomic: the last one left some of it OUT, and nobody has looked yet whether that is lost (sweep.h) */
 	uint64_t n_recalled;  /* atomic: sheaves taken from clients' threads */
+	uint64_t n_repaired;  /* atomic: lost objects taken back while slabd runs (repair.h) */
 	/* What sessions that have ended had counted; atomic. */
 	uint64_t n_dead_refills;
 	uint64_t n_dead_waits;
@@ -137,6 +138,7 @@ uint64_t cache_left(struct cache *cache, uint64_t n_allocated);
 
 /* Objects that are OUT. Takes list_locks. */
 uint64_t cache_count_out(struct cache *cache);
+
 /* The cache of that id, or none, as the ledger of a dead slabd has it.  0, or a negative errno and a sentence. */
 int cache_adopt(struct arena *arena, uint32_t id, char *why, size_t why_size);
 

@@ -58,14 +58,25 @@ describe_suspect(const struct cache *cache, const struct audit_back *back, char 
 	pthread_mutex_unlock(&arena->ledger_lock);
 }
 
+/* A wrong client fills no log: at each power of two. */
+static bool
+is_worth_saying(uint64_t before, uint64_t n)
+{
+	return before == 0 || __builtin_clzll(before) != __builtin_clzll(before + n);
+}
+
 void
 repair_tell(struct cache *cache, const struct audit_back *back)
 {
+	uint64_t before = atomic_add(&cache->n_repaired, back->n);
 	char suspect[200];
 
+	if (!is_worth_saying(before, back->n))
+		return;
 	describe_suspect(cache, back, suspect, sizeof suspect);
-	log_warning("arena '%s', cache '%s': %llu objects, %llu bytes, lay in no sheaf and nobody had them: they are taken back%s", cache->arena->name,
-		cache->name, (unsigned long long)back->n, (unsigned long long)back->bytes, suspect);
+	log_warning("arena '%s', cache '%s': %llu objects, %llu bytes, lay in no sheaf and nobody had them: they are taken back, %llu by now%s",
+		cache->arena->name, cache->name, (unsigned long long)back->n, (unsigned long long)back->bytes, (unsigned long long)(before + back->n),
+		suspect);
 }
 
 /* Is more of it OUT and named by nobody than lies idle? */

@@ -23,7 +23,7 @@
 #include "server/audit.h"
 #include "server/census.h"
 
-/* An audit's told(): logs it, with who was lent most that did not come back from him. */
+/* An audit's told(): logs it, with who was lent most that did not come back from him; of each cache at each power of two. */
 void repair_tell(struct cache *cache, const struct audit_back *back);
 
 /* Of one cache: first the glance, then, if that says so, the audit. Zeros, but for the cache's id. */

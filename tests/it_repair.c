@@ -311,6 +311,8 @@ it_repair_beside_clients_at_work(void)
 	CHECK(EVENTUALLY(harness_ask(h, PROTO_OP_AUDIT, &request, &reply) == PROTO_STATUS_OK && reply.audit.n_undecided == 0));
 	CHECK(n_doubled == 0 && reply.audit.n_doubled == 0);
 	CHECK(n_dropped > 0 && harness_status(h).n_repaired == n_dropped);
+	/* Once for each power of two. */
+	CHECK(harness_log_count(h, "lay in no sheaf") <= 32);
 	for (int i = 0; i < N_CHURNERS; i++) {
 		peer_tell(harness_peer(h, pids[i]), 'e');
 		harness_join(h, pids[i]);
