@@ -67,6 +67,7 @@ SERVER_SRC = \
 	server/reaper.c \
 	server/recall.c \
 	server/ref.c \
+	server/repair.c \
 	server/request.c \
 	server/request_access.c \
 	server/request_admin.c \
@@ -79,6 +80,7 @@ SERVER_SRC = \
 	server/stash.c \
 	server/stats.c \
 	server/store.c \
+	server/sweep.c \
 	server/task.c \
 	server/topology.c \
 	server/watch.c \

@@ -393,6 +393,14 @@ settle_caches(struct arena *arena)
 	}
 }
 
+/* What the dead one had in its hands, or set aside, and also what a wrong client dropped: nobody can tell. */
+static void
+tell_back(struct cache *cache, const struct audit_back *back)
+{
+	log_info("arena '%s', cache '%s': %llu objects, %llu bytes, lay in no sheaf and nobody had them: they are taken back", cache->arena->name,
+		cache->name, (unsigned long long)back->n, (unsigned long long)back->bytes);
+}
+
 static int
 take_back_lost(struct adoption *a, uint64_t *n_backp)
 {
@@ -401,13 +409,13 @@ take_back_lost(struct adoption *a, uint64_t *n_backp)
 
 	*n_backp = 0;
 	for (int i = 0; i < AUDIT_TRIES && (i == 0 || audit.n_undecided); i++) {
-		int r = audit_take_back(a->arena, &audit);
+		int r = audit_take_back(a->arena, tell_back, &audit);
 
 		if (r < 0) {
 			fail(a, "audit: %s", strerror(-r));
 			return r;
 		}
-		*n_backp += audit.n_lost;
+		*n_backp += audit.n_repaired;
 		first_doubled = audit.first_doubled;
 	}
 	if (audit.n_doubled)

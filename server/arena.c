@@ -26,6 +26,7 @@
 #include "server/clock.h"
 #include "server/log.h"
 #include "server/recall.h"
+#include "server/repair.h"
 #include "shm/atomic.h"
 #include "shm/segment.h"
 #include "shm/step.h"
@@ -669,6 +670,9 @@ arena_free(struct arena *arena)
 {
 	if (!arena)
 		return;
+	if (arena->repair)
+		repair_cancel(arena->repair);
+	free(arena->repair);
 	for (unsigned id = 1; id < LAYOUT_MAX_CACHES; id++)
 		if (arena->caches[id])
 			cache_free(arena->caches[id]);

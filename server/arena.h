@@ -27,6 +27,7 @@
 #include "shm/layout.h"
 #include "shm/segment.h"
 
+struct repair_walk;
 struct session;
 struct store;
 
@@ -114,6 +115,11 @@ struct arena {
 	uint64_t n_recalls;       /* atomic: barriers issued; sheaves taken from threads; and those found busy (recall.c) */
 	uint64_t n_recalled_sheaves;
 	uint64_t n_recall_busy;
+	uint64_t n_repaired;      /* atomic: lost objects taken back (audit.h) */
+	uint64_t repair_due_ns;   /* atomic: when repair_arena() may go on; its pass is of whose turn it is. NULL: none yet */
+	struct repair_walk *repair;
+	uint32_t has_closed;      /* atomic: some cache is_closed (sweep.h) */
+	uint64_t bytes_missing;   /* atomic: what nobody was seen to have, when it was counted last (quota.c) */
 	uint64_t refused_ns;      /* atomic: when recall_relieve() had no means left, having waited for who was busy */
 	int recall_error;         /* atomic: why no barrier can be issued; 0: it can */
 	char top_holder[STATS_TOP_BYTES]; /* who held most at top_ns (stats.h); under ledger_lock */

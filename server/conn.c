@@ -17,6 +17,7 @@
 #include "server/log.h"
 #include "server/reaper.h"
 #include "server/request.h"
+#include "server/sweep.h"
 #include "server/task.h"
 #include "server/watch.h"
 
@@ -83,6 +84,7 @@ reap_dying(struct loop *loop)
 		conn_free(conn);
 	}
 	loop->n_dying = 0;
+	sweep_wake(loop);
 }
 
 static void
@@ -151,6 +153,7 @@ conn_end_session(struct conn *conn)
 		return false;
 	conn->session = NULL;
 	reaper_reap(session);
+	sweep_wake(conn->loop);
 	return true;
 }
 

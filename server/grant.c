@@ -196,6 +196,21 @@ take_unsettled(struct take *t, uint32_t n)
 		claim_lost(t->session, t->cache);
 }
 
+/* The last sheaf for the barn, which is not full. */
+static void
+put_rest(struct take *t)
+{
+	if (!t->barn || !t->barn->size)
+		return;
+	if (t->node != t->barn_node) {
+		node_unlock(t->node);
+		t->node = t->barn_node;
+		node_lock(t->node);
+	}
+	node_barn_put(t->node, t->barn);
+	t->barn = NULL;
+}
+
 #ifdef SLAB_STEPS
 /* The mutant CHECK_THEN_MARK: all entries checked, then all marked. */
 static void
@@ -270,19 +285,12 @@ grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 	if (is_unsettled)
 		/* order: TAKEN release - as in take_unsettled() */
 		atomic_write_release(&t.sheaf->busy, 0);
-	if (t.barn && t.barn->size) {
-		if (t.node != t.barn_node) {
-			node_unlock(t.node);
-			t.node = t.barn_node;
-			node_lock(t.node);
-		}
-		node_barn_put(t.node, t.barn);
-		t.barn = NULL;
-	}
+	put_rest(&t);
 	t.node->n_sheaves_taken++;
 	node_unlock(t.node);
-	session->n_drawn[t.cache->id] -= t.n_marked;
-	quota_taken(session, t.cache->flags & LAYOUT_CACHE_RUNS ? t.bytes : (uint64_t)t.n_marked * t.cache->object_bytes);
+	t.bytes = t.cache->flags & LAYOUT_CACHE_RUNS ? t.bytes : (uint64_t)t.n_marked * t.cache->object_bytes;
+	session_drew(session, t.cache, -(int64_t)t.n_marked, -(int64_t)t.bytes);
+	quota_taken(session, t.bytes);
 	free(t.barn);
 	node_discard(session->arena, &t.discard);
 }
@@ -545,7 +553,7 @@ fill_resident(struct lending *l, struct node *node, uint32_t fresh, struct sheaf
 	while (n < want && node->first_full)
 		n += open_barn_sheaf(l, node, places + n, want - n, &discard);
 	write_entries(sheaf, places, n, size);
-	l->session->n_drawn[l->cache->id] += n;
+	session_drew(l->session, l->cache, n, (int64_t)n * l->cache->object_bytes);
 	l->room -= n;
 	quota_granted(l->session, (uint64_t)n * l->cache->object_bytes);
 	if (n && *size == n)
@@ -702,7 +710,7 @@ carve_run(struct lending *l, uint32_t n_pages, uint32_t slot)
 		node_add_run(arena, node, slab);
 		atomic_write(&sheaf->entry[0], slab_place(arena, l->cache, slab, 0));
 		STEP(GRANT_WRITTEN);
-		l->session->n_drawn[l->cache->id]++;
+		session_drew(l->session, l->cache, 1, (int64_t)n_pages * LAYOUT_PAGE_BYTES);
 		quota_granted(l->session, (uint64_t)n_pages * LAYOUT_PAGE_BYTES);
 		/* order: SHEAF_SIZE release - the entry is written below it */
 		atomic_write_release(&sheaf->size, 1);

@@ -129,6 +129,8 @@ struct ledger_client {
 	uint32_t uid;
 	uint32_t gid;
 	char label[32];
+	/* What was lent to it, as of drawn, in bytes, of all caches with owner words. */
+	int64_t bytes_drawn;
 	/* A bit for each cache. */
 	uint8_t has_open[LAYOUT_MAX_CACHES / 8];
 };

@@ -14,7 +14,9 @@
 #include "server/grant.h"
 #include "server/log.h"
 #include "server/presence.h"
+#include "server/repair.h"
 #include "server/stats.h"
+#include "server/sweep.h"
 #include "server/task.h"
 #include "shm/step.h"
 #include "shm/word.h"
@@ -280,6 +282,7 @@ request_cache_close(struct request *q)
 	grant_close(q->conn->session, cache);
 	session_set_open(q->conn->session, cache, false);
 	end_work(q);
+	sweep_wake(q->conn->loop);
 	return PROTO_STATUS_OK;
 }
 
@@ -465,38 +468,65 @@ audit_reply(const struct audit *a)
 		.first_lost = a->first_lost,
 		.first_doubled = a->first_doubled,
 		.n_in_stashes = a->n_in_stashes,
+		.n_repaired = a->n_repaired,
 	};
+}
+
+static enum proto_status
+begin_audit(struct request *q)
+{
+	bool repairs = q->in->audit.repair;
+	enum proto_status status = repairs ? request_need_admin(q) : PROTO_STATUS_OK;
+	struct audit_walk *walk;
+	int r;
+
+	if (status != PROTO_STATUS_OK)
+		return status;
+	pthread_rwlock_rdlock(&q->arena->sessions_lock);
+	r = audit_begin(&walk, q->arena, q->in->audit.cache, repairs ? repair_tell : NULL);
+	pthread_rwlock_unlock(&q->arena->sessions_lock);
+	if (r == -ENOENT)
+		REFUSE(q, PROTO_STATUS_NO_CACHE, "there is no cache %u", q->in->audit.cache);
+	if (r < 0)
+		REFUSE(q, PROTO_STATUS_IO, "no memory in slabd for the audit");
+	q->walk = walk;
+	q->end_walk = audit_cancel;
+	return PROTO_STATUS_OK;
+}
+
+/* Portions, as many as a turn has time for: those of a small cache are small.  As audit_step(). */
+static int
+audit_for_a_turn(const struct request *q)
+{
+	uint64_t start = clock_now_ns();
+	int r;
+
+	do {
+		pthread_rwlock_rdlock(&q->arena->sessions_lock);
+		r = audit_step(q->walk);
+		pthread_rwlock_unlock(&q->arena->sessions_lock);
+	} while (r == AUDIT_E_MORE && clock_now_ns() - start <= TASK_PORTION_NS / 2);
+	return r;
 }
 
 static enum proto_status
 request_audit(struct request *q)
 {
+	enum proto_status status = q->walk ? PROTO_STATUS_OK : begin_audit(q);
 	struct presence presence = {0};
-	struct audit_walk *walk = q->walk;
-	uint64_t start = clock_now_ns();
-	int r = 0;
+	int r;
 
-	if (!walk) {
-		r = audit_begin(&walk, q->arena, q->in->audit.cache);
-		if (r == -ENOENT)
-			REFUSE(q, PROTO_STATUS_NO_CACHE, "there is no cache %u", q->in->audit.cache);
-		if (r == 0) {
-			q->walk = walk;
-			q->end_walk = audit_end;
-		}
-	}
-	/* Some portions are small: those of a small cache. */
-	while (r == 0) {
-		r = audit_step(walk);
-		if (r == 0)
-			break;
-		if (r == AUDIT_E_MORE && clock_now_ns() - start > TASK_PORTION_NS / 2)
-			return REQUEST_GO_ON;
-		r = r == AUDIT_E_MORE ? 0 : r;
-	}
+	if (status != PROTO_STATUS_OK)
+		return status;
+	r = audit_for_a_turn(q);
+	if (r == AUDIT_E_MORE)
+		return REQUEST_GO_ON;
 	if (r < 0)
 		REFUSE(q, PROTO_STATUS_IO, "no memory in slabd for the audit");
-	q->out.audit = audit_reply(audit_result(walk));
+	q->out.audit = audit_reply(audit_result(q->walk));
+	if (q->out.audit.n_repaired)
+		log_notice("arena '%s': uid %u had %llu lost objects taken back", q->arena->name, q->conn->peer.uid,
+			(unsigned long long)q->out.audit.n_repaired);
 	count_passed(q->arena, q->in->audit.cache, &q->out.audit);
 	/* Of pages nobody can say whose they are. */
 	if (q->in->audit.cache == 0)

@@ -90,7 +90,7 @@ request_destroy(struct request *q)
 		return status;
 	if (!q->walk) {
 		q->walk = calloc(1, sizeof(struct retire_walk));
-		q->end_walk = free;
+		q->end_walk = retire_end;
 	}
 	if (!q->walk)
 		REFUSE(q, PROTO_STATUS_NO_MEMORY, "no memory in slabd for counting objects");

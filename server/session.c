@@ -146,6 +146,7 @@ point(struct session *session)
 	session->slots = ledger_slots(session->arena, session->client);
 	session->n_drawn = ledger_drawn(session->arena, session->client);
 	session->has_open = session->arena->clients[session->client].has_open;
+	session->bytes_drawn = &session->arena->clients[session->client].bytes_drawn;
 }
 
 /* The session's part of the ledger, empty; nothing says yet that it is there.  sessions_lock held for writing. */
@@ -169,6 +170,7 @@ begin_ledger(struct session *session)
 	client->gid = session->gid;
 	memcpy(client->label, session->label, sizeof client->label);
 	memset(client->has_open, 0, sizeof client->has_open);
+	client->bytes_drawn = 0;
 	return 0;
 }
 
@@ -320,6 +322,15 @@ keep_counts(struct session *session, struct cache *cache)
 	atomic_add(&cache->n_dead_foreign_frees, c->n_foreign_frees);
 	if (cache->flags & LAYOUT_CACHE_NO_OWNER)
 		atomic_add(&cache->n_dead_drawn, session->n_drawn[cache->id]);
+	pthread_mutex_lock(&session->arena->ledger_lock);
+	if (session->n_drawn[cache->id] > cache->missing.n) {
+		cache->missing.client = session->id;
+		cache->missing.pid = session->pid;
+		cache->missing.uid = session->uid;
+		cache->missing.n = session->n_drawn[cache->id];
+		memcpy(cache->missing.label, session->label, sizeof cache->missing.label);
+	}
+	pthread_mutex_unlock(&session->arena->ledger_lock);
 }
 
 void
@@ -447,9 +458,15 @@ session_set_open(struct session *session, struct cache *cache, bool is_open)
 		return;
 	atomic_write(bits, *bits ^ bit);
 	/* Nobody has it open any more: nothing need be kept ready. */
-	if (atomic_add(&cache->n_openers, is_open ? 1 : (uint64_t)-1) == 1 && !is_open)
-		for (unsigned i = 0; i < cache->n_nodes; i++)
-			node_trim(cache->arena, &cache->nodes[i]);
+	if (atomic_add(&cache->n_openers, is_open ? 1 : (uint64_t)-1) != 1 || is_open)
+		return;
+	for (unsigned i = 0; i < cache->n_nodes; i++)
+		node_trim(cache->arena, &cache->nodes[i]);
+	if (!(cache->flags & LAYOUT_CACHE_NO_OWNER) && cache_count_out(cache) > 0) {
+		atomic_write(&cache->is_closed, 1);
+		/* order: CLOSED release - the cache is marked */
+		atomic_write_release(&cache->arena->has_closed, 1);
+	}
 }
 
 static unsigned

@@ -37,8 +37,10 @@ enum { SESSION_SLOT_SIZES = 8 };
 
 /* What the session has, in bytes (quota.h): as counted last, of that in objects; granted and taken since. */
 struct session_quota {
-	uint64_t counted; /* atomic, as the next three: others' loops read them */
+	uint64_t counted; /* atomic, as granted, taken and missing: others' loops read them */
 	uint64_t held;
+	uint64_t wordless; /* of counted: its share of what is in use without owner words */
+	uint64_t missing;  /* on top of counted: what it may have of what is in no word and no sheaf, at most */
 	uint64_t granted;
 	uint64_t taken;
 	uint64_t granted_before; /* before the count under way */
@@ -78,13 +80,14 @@ struct session {
 	uint64_t asking_ns; /* what the last session_is_mapped_by_client() took */
 	int fd;               /* session segment; -1 in a read-only session */
 	void *map;
-	struct session_slot *slots; /* this, has_open and n_drawn are the ledger's */
+	struct session_slot *slots; /* this, has_open, n_drawn and bytes_drawn are the ledger's */
 	uint32_t n_slots;
 	uint32_t end_off; /* where the next slot goes */
 	uint32_t free_slots[SESSION_SLOT_SIZES]; /* slot + 1 */
 	uint8_t *has_open; /* a bit for each cache */
-	/* By cache: objects lent to it or set aside for it, less those taken back from it; below 0: it frees what others allocate. */
+	/* By cache: objects lent to it or set aside for it, less those taken back from it; below 0: it frees what others allocate. Atomic: quotas add them up. */
 	int64_t *n_drawn;
+	int64_t *bytes_drawn; /* the same of all caches with owner words; atomic */
 	struct stash *stashes[LAYOUT_MAX_CACHES]; /* by cache; stash_of() */
 	struct session_barn barns[LAYOUT_MAX_CACHES];
 	struct session_quota quota;
@@ -158,7 +161,16 @@ session_has_open(const struct session *session, uint32_t cache)
 	return session->has_open[cache / 8] >> (cache % 8) & 1;
 }
 
-/* The last to close a cache leaves no sheaf in its node barns and no empty slab behind. Takes list_locks. */
+/* So many objects of the cache, and bytes, were lent or set aside, or (below 0) taken back. work held. */
+static inline void
+session_drew(struct session *session, const struct cache *cache, int64_t n, int64_t bytes)
+{
+	atomic_write(&session->n_drawn[cache->id], session->n_drawn[cache->id] + n);
+	if (!(cache->flags & LAYOUT_CACHE_NO_OWNER))
+		atomic_write(session->bytes_drawn, *session->bytes_drawn + bytes);
+}
+
+/* The last to close a cache leaves no sheaf in its node barns and no empty slab behind; lost objects are looked for then (sweep.h). Takes list_locks; sessions_lock held. */
 void session_set_open(struct session *session, struct cache *cache, bool is_open);
 
 /*

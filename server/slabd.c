@@ -21,6 +21,7 @@
 #include "server/log.h"
 #include "server/reaper.h"
 #include "server/recall.h"
+#include "server/sweep.h"
 #include "server/task.h"
 
 /* Descriptors of slabd's own: in all, of a thread, of an arena with its segments. */
@@ -75,6 +76,7 @@ loop_deinit(struct loop *loop)
 		if (m.fd >= 0)
 			close(m.fd);
 	task_deinit(loop);
+	sweep_deinit(loop);
 	if (loop->wake)
 		event_free(loop->wake);
 	if (loop->base)

@@ -21,6 +21,7 @@
 enum { SLABD_MAX_THREADS = 64, SLABD_MAX_ARENAS = 64, SLABD_MAX_IDLE_S = 86400 };
 
 struct conn;
+struct sweep;
 struct task;
 
 struct slabd_options {
@@ -70,6 +71,7 @@ struct loop {
 	struct task *tasks;
 	struct event *turn;
 	uint32_t last_uid;
+	struct sweep *sweep; /* NULL: nothing was to be looked for yet (sweep.h) */
 };
 
 struct slabd {

@@ -49,6 +49,7 @@ stats_status(struct slabd *slabd, struct arena *arena, struct proto_status_reply
 		.n_recalls = atomic_read(&arena->n_recalls),
 		.n_recalled_sheaves = atomic_read(&arena->n_recalled_sheaves),
 		.n_recall_busy = atomic_read(&arena->n_recall_busy),
+		.n_repaired = atomic_read(&arena->n_repaired),
 	};
 	snprintf(reply->server, sizeof reply->server, "slabd %s", SLABD_VERSION);
 	snprintf(reply->profile, sizeof reply->profile, "%s", profile_name(arena->options.profile));

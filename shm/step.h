@@ -99,6 +99,7 @@
 	X(LEDGER_FIRST)                                                                                                                    \
 	X(STASH_UNLOCKED)                                                                                                                  \
 	X(NO_LOCK)                                                                                                                         \
+	X(NO_SECOND_LOOK)                                                                                                                  \
 	X(HAND_OVER_BEFORE_CLEAR)                                                                                                          \
 	X(TRUST_SIZE)                                                                                                                      \
 	X(READ_TWICE)                                                                                                                      \

@@ -19,6 +19,7 @@ CU_pSuite it_spoil_suite(void);
 CU_pSuite it_daemon_suite(void);
 CU_pSuite it_audit_suite(void);
 CU_pSuite it_turns_suite(void);
+CU_pSuite it_repair_suite(void);
 CU_pSuite it_root_suite(void);
 CU_pSuite it_orphan_suite(void);
 CU_pSuite it_admin_suite(void);
@@ -55,6 +56,7 @@ static const struct {
 	{"daemon", it_daemon_suite},
 	{"audit", it_audit_suite},
 	{"turns", it_turns_suite},
+	{"repair", it_repair_suite},
 	{"root", it_root_suite},
 	{"orphan", it_orphan_suite},
 	{"admin", it_admin_suite},

@@ -702,6 +702,8 @@ check_end(struct storm *s)
 	left = committed(s);
 	control_call(s, PROTO_OP_STATUS, &(union proto_request){0}, &status_reply);
 	s->n_recalled = status_reply.status.n_recalled_sheaves;
+	/* Else what the kills lost would go unseen: the last to close a cache takes it back. */
+	check(s, status_reply.status.n_repaired == 0, "nothing was lost and taken back");
 	printf("recall: %llu sheaves taken from threads, %llu found busy, in %llu looks\n", (unsigned long long)s->n_recalled,
 		(unsigned long long)status_reply.status.n_recall_busy, (unsigned long long)status_reply.status.n_recalls);
 	printf("memory: %llu KiB committed at most, %llu at the end, %llu allowed\n", (unsigned long long)s->max_committed / 1024,

@@ -15,6 +15,7 @@ enum {
 	COMMAND_CACHE = 1,
 	COMMAND_CLIENT = 2,
 	COMMAND_AGE = 4,
+	COMMAND_REPAIR = 16,
 	COMMAND_NONE = 8,
 
 	COMMAND_MAX_KNOBS = 6,
@@ -43,6 +44,7 @@ struct ctl {
 	uint32_t client_id; /* 0: all */
 	uint64_t older_than_ms;
 	bool has_age;
+	bool repairs;
 	bool is_none_wanted; /* what is listed is too many */
 };
 

@@ -72,6 +72,7 @@ static const struct show_view audit_view[] = {
 	{SHOW(audit, n_left), "n_left"},
 	{SHOW(audit, bytes_missing), "bytes_missing"},
 	{SHOW(audit, bytes_extra), "bytes_extra"},
+	{SHOW(audit, n_repaired), "n_repaired"},
 	{0, NULL},
 };
 
@@ -132,7 +133,7 @@ static const struct command commands[] = {
 	{.name = "status", .run = command_record, .show = {PROTO_OP_STATUS, NULL, NULL}},
 	{.name = "caches", .run = command_list, .show = {PROTO_OP_CACHES, caches_view, cache_flags}},
 	{.name = "clients", .run = command_list, .show = {PROTO_OP_CLIENTS, clients_view, session_flags}},
-	{.name = "audit", .run = command_audit, .options = COMMAND_CACHE, .show = {PROTO_OP_AUDIT, audit_view, NULL}},
+	{.name = "audit", .run = command_audit, .options = COMMAND_CACHE | COMMAND_REPAIR, .show = {PROTO_OP_AUDIT, audit_view, NULL}},
 	{.name = "roots", .run = command_roots, .max_args = 1, .args = "[PREFIX]", .show = {PROTO_OP_NEXT_ROOT, roots_view, NULL}},
 	{.name = "orphans",
 		.run = command_orphans,
@@ -177,6 +178,7 @@ static const char help[] =
 	"  --arena=NAME     which arena; default: the one called default, else the only one\n"
 	"  --json           print JSON, with all fields\n"
 	"  --cache=NAME     audit, orphans: only this cache\n"
+	"  --repair         audit, by who may do the latter: take back what is lost\n"
 	"  --client=ID      orphans: only of this client\n"
 	"  --none           orphans: exit status 1 if there are any\n"
 	"  --older-than=TIME  orphans: only of clients that died so long ago; seconds, or with s, m, h, d\n"
@@ -236,8 +238,54 @@ check(const struct ctl *ctl)
 		ask_die(ASK_EXIT_USAGE, "--client goes with orphans only");
 	if (ctl->has_age && (command->options & COMMAND_AGE) == 0)
 		ask_die(ASK_EXIT_USAGE, "--older-than goes with orphans only");
+	if (ctl->repairs && (command->options & COMMAND_REPAIR) == 0)
+		ask_die(ASK_EXIT_USAGE, "--repair goes with audit only");
 	if (ctl->is_none_wanted && (command->options & COMMAND_NONE) == 0)
 		ask_die(ASK_EXIT_USAGE, "--none goes with orphans only");
+}
+
+static void
+take_option(struct ctl *ctl, int c)
+{
+	switch (c) {
+	case 's':
+		ctl->ask.socket = optarg;
+		ctl->ask.source = "--socket";
+		break;
+	case 'j':
+		ctl->form = TABLE_JSON;
+		break;
+	case 'c':
+		ctl->cache = optarg;
+		break;
+	case 'i':
+		ctl->client_id = parse_client(optarg);
+		break;
+	case 'o':
+		ctl->has_age = true;
+		ctl->older_than_ms = command_parse_age(optarg);
+		break;
+	case 'r':
+		ctl->repairs = true;
+		break;
+	case 'n':
+		ctl->is_none_wanted = true;
+		break;
+	case 'A':
+		ctl->ask.arena = optarg;
+		break;
+	case 't':
+		ctl->ask.timeout_s = parse_timeout(optarg);
+		break;
+	case 'h':
+		fputs(help, stdout);
+		exit(EXIT_SUCCESS);
+	case 'V':
+		printf("slabctl %s (protocol %u, layout %u)\n", SLABC_VERSION, (unsigned)PROTO_VERSION, (unsigned)LAYOUT_VERSION);
+		exit(EXIT_SUCCESS);
+	default:
+		exit(ASK_EXIT_USAGE); /* getopt_long() has said why */
+	}
 }
 
 static void
@@ -249,6 +297,7 @@ parse(struct ctl *ctl, int argc, char **argv)
 		{"cache", required_argument, NULL, 'c'},
 		{"client", required_argument, NULL, 'i'},
 		{"older-than", required_argument, NULL, 'o'},
+		{"repair", no_argument, NULL, 'r'},
 		{"none", no_argument, NULL, 'n'},
 		{"arena", required_argument, NULL, 'A'},
 		{"timeout", required_argument, NULL, 't'},
@@ -259,42 +308,7 @@ parse(struct ctl *ctl, int argc, char **argv)
 	int c;
 
 	while ((c = getopt_long(argc, argv, "h", long_options, NULL)) != -1)
-		switch (c) {
-		case 's':
-			ctl->ask.socket = optarg;
-			ctl->ask.source = "--socket";
-			break;
-		case 'j':
-			ctl->form = TABLE_JSON;
-			break;
-		case 'c':
-			ctl->cache = optarg;
-			break;
-		case 'i':
-			ctl->client_id = parse_client(optarg);
-			break;
-		case 'o':
-			ctl->has_age = true;
-			ctl->older_than_ms = command_parse_age(optarg);
-			break;
-		case 'n':
-			ctl->is_none_wanted = true;
-			break;
-		case 'A':
-			ctl->ask.arena = optarg;
-			break;
-		case 't':
-			ctl->ask.timeout_s = parse_timeout(optarg);
-			break;
-		case 'h':
-			fputs(help, stdout);
-			exit(EXIT_SUCCESS);
-		case 'V':
-			printf("slabctl %s (protocol %u, layout %u)\n", SLABC_VERSION, (unsigned)PROTO_VERSION, (unsigned)LAYOUT_VERSION);
-			exit(EXIT_SUCCESS);
-		default:
-			exit(ASK_EXIT_USAGE); /* getopt_long() has said why */
-		}
+		take_option(ctl, c);
 	if (optind == argc)
 		ask_die(ASK_EXIT_USAGE, "a command is needed, such as status or caches; see slabctl --help");
 	ctl->command = parse_command(argv[optind++]);
