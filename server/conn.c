@@ -492,6 +492,13 @@ check_resume(const struct conn *conn, const struct loop_message *m, char *why, s
 		snprintf(why, why_size, "the session of client %u has its connection still", m->client_id);
 		return PROTO_STATUS_BUSY;
 	}
+	/* Was there no memory to map it when it was last looked at? */
+	if (!conn->session->is_readonly && !conn->session->map)
+		session_is_mapped_by_client(conn->session);
+	if (!conn->session->is_readonly && !conn->session->map) {
+		snprintf(why, why_size, "slabd has no memory to map the session of client %u", m->client_id);
+		return PROTO_STATUS_BUSY;
+	}
 	return PROTO_STATUS_OK;
 }
 

@@ -131,6 +131,8 @@ session_free(struct session *session)
 {
 	if (session->map)
 		segment_unmap(session->map, LAYOUT_SESSION_BYTES);
+	if (session->copy)
+		segment_unmap(session->copy, LAYOUT_SESSION_BYTES);
 	if (session->fd >= 0)
 		close(session->fd);
 	for (uint32_t cache = 1; cache < LAYOUT_MAX_CACHES; cache++)
@@ -399,40 +401,82 @@ session_resume(struct session *session)
 	atomic_write(&session->state, SESSION_LIVE);
 }
 
+/* false: there is no memory for it. */
+static bool
+make_copy(struct session *session)
+{
+	void *map;
+
+	if (session->copy)
+		return true;
+	map = mmap(NULL, LAYOUT_SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, session->fd, 0);
+	if (map == MAP_FAILED)
+		return false;
+	session->copy = map;
+	return true;
+}
+
+/* sessions_lock held for writing. */
+static void
+use_copy(struct session *session)
+{
+	session->map = session->copy;
+	session->copy = NULL;
+	readers_move(&session->arena->readers, &session->reader, reader_flag(session));
+}
+
+/*
+ * The shared mapping goes, and is made again if it must.  The private one is made first: it is what a session whose client has gone is drained from, sealed
+ * now, or before by a client that wants to be clever, so that nobody else can write it; and all that is left should the shared one not be had again.
+ */
 bool
 session_is_mapped_by_client(struct session *session)
 {
 	struct arena *arena = session->arena;
 	uint64_t start;
-	bool is_mapped = true;
-	void *map = NULL;
 	int r = 0;
 
 	if (session->fd < 0)
 		return false;
 	pthread_rwlock_wrlock(&arena->sessions_lock);
+	if (!make_copy(session)) {
+		pthread_rwlock_unlock(&arena->sessions_lock);
+		log_error("client %u: whether it maps its session cannot be looked at now: %s", session->id, strerror(errno));
+		return true;
+	}
 	/* Pages come free without that lock too. */
 	readers_move(&arena->readers, &session->reader, NULL);
 	if (session->map)
 		segment_unmap(session->map, LAYOUT_SESSION_BYTES);
+	session->map = NULL;
 	start = clock_now_ns();
 	if (segment_writer_exists(session->fd) != 0)
-		r = segment_map(session->fd, LAYOUT_SESSION_BYTES, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE, NULL, &map);
+		r = segment_map(session->fd, LAYOUT_SESSION_BYTES, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE, NULL, &session->map);
 	session->asking_ns = clock_now_ns() - start;
-	/* Sealed now, or (by a client that wants to be clever) before: slabd drains a private copy, which nobody else can write. */
-	if (!map && r != -ENOMEM) {
-		is_mapped = false;
-		map = mmap(NULL, LAYOUT_SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, session->fd, 0);
-		map = map == MAP_FAILED ? NULL : map;
+	if (session->map) {
+		segment_unmap(session->copy, LAYOUT_SESSION_BYTES);
+		session->copy = NULL;
+		readers_move(&arena->readers, &session->reader, reader_flag(session));
+	} else if (r == 0 || r == -EPERM) {
+		r = -EPERM;
+		use_copy(session);
+	} else {
+		log_error("client %u: its session segment could not be mapped again: %s", session->id, strerror(-r));
 	}
-	if (!map)
-		log_error("client %u: its session segment could not be mapped again: %s", session->id, strerror(errno));
-	session->map = map;
-	readers_move(&arena->readers, &session->reader, reader_flag(session));
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	/* What came free meanwhile was kept for it in case it reads. */
 	arena_trim(arena);
-	return is_mapped;
+	return r != -EPERM;
+}
+
+void
+session_take_copy(struct session *session)
+{
+	if (session->map || !session->copy)
+		return;
+	pthread_rwlock_wrlock(&session->arena->sessions_lock);
+	use_copy(session);
+	pthread_rwlock_unlock(&session->arena->sessions_lock);
 }
 
 void
