@@ -156,10 +156,9 @@ begin_ledger(struct session *session)
 {
 	struct ledger_head *head = session->arena->ledger;
 	struct ledger_client *client = &session->arena->clients[session->client];
-	int r = ledger_clear_session(session->arena, session->client);
 
-	if (r < 0)
-		return r;
+	if (ledger_clear_session(session->arena, session->client) < 0)
+		return -ENOMEM;
 	point(session);
 	if (head->n_clients <= session->client)
 		atomic_write_release(&head->n_clients, session->client + 1);
@@ -277,10 +276,11 @@ session_new(struct session **sessionp, struct arena *arena, const struct session
 
 	if (!who->is_readonly)
 		r = make_segment(session);
+	/* Whatever the system calls it: there is none to be had. */
 	if (r < 0) {
 		snprintf(why, why_size, "no session segment: %s", strerror(-r));
 		session_free(session);
-		return r;
+		return -ENOMEM;
 	}
 	pthread_rwlock_wrlock(&arena->sessions_lock);
 	is_refused = is_over_limit(arena, who->uid);
