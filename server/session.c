@@ -205,15 +205,15 @@ keep(struct session *session, int pidfd)
 
 	if (!session->arena->store)
 		return 0;
+	while (!session->token)
+		if (getrandom(&session->token, sizeof session->token, 0) != (ssize_t)sizeof session->token)
+			return -EIO;
 	r = store_keep(session->arena->store, store_name(session->arena->store_number, STORE_SESSION, session->client).text, fds,
 		session->is_readonly ? 1 : 2);
+	if (r < 0)
+		session->token = 0;
 	/* Nobody keeps anything any more. */
-	if (r == -ENOTCONN)
-		return 0;
-	while (r == 0 && !session->token)
-		if (getrandom(&session->token, sizeof session->token, 0) != (ssize_t)sizeof session->token)
-			r = -EIO;
-	return r;
+	return r == -ENOTCONN ? 0 : r;
 }
 
 static void
