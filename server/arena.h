@@ -70,9 +70,12 @@ struct arena_segment {
 	struct bitset retried;
 	/* When the system is asked again after it had none, if another kind stands in meanwhile. */
 	uint64_t ask_again_ns;
-	/* Why the last commit, or collapse, failed: said once for each reason. */
+	/* Units that are GIVING, since the system did not take them: counted as committed, and tried again. Atomic. */
+	uint32_t n_going;
+	/* Why the last commit, collapse, or giving back failed: said once for each reason. */
 	int said_commit;
 	int said_collapse;
+	int said_give_back;
 	/* Bytes that the last comparison missed (presence.c); the same while pages are held. */
 	uint64_t said_missing;
 	uint32_t first_page;
@@ -199,8 +202,10 @@ void arena_adopt_finish(struct arena_segment *s);
 
 /* Pages of committed units that a slab has, on that node, by what a dead slabd says.  0, or -EBADMSG: they cannot be. */
 int arena_adopt_pages(struct arena *arena, unsigned node, uint32_t page, uint32_t n_pages);
-/* A reader has left: pages that were kept for it go back to the system. */
+/* A reader has left: pages that were kept for it go back to the system.  So do those that could not before. */
 void arena_trim(struct arena *arena);
+/* Those of a segment, whose pages are held. */
+void arena_let_go(struct arena_segment *s);
 
 /*
  * Asks the kernel for transparent huge pages in the place of small ones, a unit after the other, until no unit waits for it or max_ns have passed; one is begun
