@@ -1,0 +1,616 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shortage at every call: slabd, and then the library, in which the k-th call of a function of libc fails, for each k until none is left to fail (fail_at.h).
+ *
+ * A run: a job (fail_worker.c) while the order stands; then, the shortage being over: slabd lives; the job ended by errors that the manual has, not by a signal;
+ * the session is gone; every counter is what a recount finds (recount()); slabd has no descriptor more than before; and a fresh client does the job in full.
+ * Starts: slabd's own start while the order stands ends with a sentence, or slabd serves as ever.
+ *
+ * fail [--all] [--seed=N] [WORD]...: of functions called often a sample of ks, or all; only tests whose name has one of the words.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <CUnit/Basic.h>
+
+#include "tests/fail_at.h"
+#include "tests/harness.h"
+
+enum { SAMPLE = 3, FEW = 6, PATIENT_MS = 10000, HASTY_MS = 400, OURS = 1000, WORKER_S = 40 };
+
+static const char slabd_options[] = "--page-kind=4k --arena-size=64M --threads=2";
+
+/* Orders to slabd, and to the worker. */
+static struct fail_at *at, *to_worker;
+static char at_path[64], to_worker_path[64];
+static bool does_all;
+static unsigned seed, n_runs_all, n_failed_all;
+
+/* The run under way, for who reads of its failure. */
+static struct {
+	const char *side;
+	enum fail_call call;
+	uint32_t k;
+	int error;
+	bool is_lasting;
+} run;
+
+__attribute__((format(printf, 2, 3))) static bool
+holds(bool ok, const char *format, ...)
+{
+	va_list args;
+
+	if (!ok) {
+		fprintf(stderr, "\n    %s, %s number %u%s, errno %d (%s): ", run.side, fail_names[run.call], run.k, run.is_lasting ? " and all after it" : "",
+			run.error, strerror(run.error));
+		va_start(args, format);
+		vfprintf(stderr, format, args);
+		va_end(args);
+		fputc('\n', stderr);
+	}
+	CHECK(ok);
+	return ok;
+}
+
+/* Programs */
+
+static void
+preload(void)
+{
+	char library[256];
+
+	snprintf(library, sizeof library, "%s/tests/fail_at.so", getenv("BUILD") ? getenv("BUILD") : "build/release");
+	setenv("LD_PRELOAD", library, 1);
+}
+
+static const char *
+worker_path(void)
+{
+	static char path[256];
+
+	snprintf(path, sizeof path, "%s/tests/fail_worker", getenv("BUILD") ? getenv("BUILD") : "build/release");
+	return path;
+}
+
+/* The job.  Returns its exit status; above OURS: a signal. */
+static int
+work(const struct harness *h, int timeout_ms, bool is_preloaded)
+{
+	char timeout[16];
+	int status = 0;
+	pid_t pid;
+
+	snprintf(timeout, sizeof timeout, "%d", timeout_ms);
+	pid = fork();
+	REQUIRE(pid >= 0);
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		signal(SIGALRM, SIG_DFL);
+		alarm(WORKER_S);
+		setenv("FAIL_AT_FILE", to_worker_path, 1);
+		if (is_preloaded)
+			preload();
+		execl(worker_path(), worker_path(), h->socket, timeout, NULL);
+		_exit(127);
+	}
+	REQUIRE(waitpid(pid, &status, 0) == pid);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : OURS + WTERMSIG(status);
+}
+
+static void
+exec_slabd(const struct harness *h)
+{
+	char copy[sizeof slabd_options], socket_option[128], *argv[16], *save = NULL;
+	int fd = open(h->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	unsigned n = 0;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	signal(SIGALRM, SIG_DFL);
+	signal(SIGPIPE, SIG_DFL);
+	if (fd < 0 || dup2(fd, STDERR_FILENO) < 0)
+		_exit(127);
+	setenv("FAIL_AT_FILE", at_path, 1);
+	preload();
+	strcpy(copy, slabd_options);
+	snprintf(socket_option, sizeof socket_option, "--socket=%s", h->socket);
+	argv[n++] = (char *)(uintptr_t)harness_path("SLABD");
+	argv[n++] = socket_option;
+	for (char *word = strtok_r(copy, " ", &save); word; word = strtok_r(NULL, " ", &save))
+		argv[n++] = word;
+	argv[n] = NULL;
+	execv(argv[0], argv);
+	_exit(127);
+}
+
+/* A connection that asks, instead of one that was a victim. */
+static bool
+has_monitor(struct harness *h)
+{
+	union proto_request request = {0}, hello = {.hello = {.version = PROTO_VERSION, .layout_hash = layout_hash, .library = "fail"}};
+	struct pollfd p = {.events = POLLIN};
+	union proto_reply reply;
+
+	if (h->monitor >= 0 && raw_call(h->monitor, PROTO_OP_STATUS, &request, &reply, NULL) == PROTO_STATUS_OK)
+		return true;
+	if (h->monitor >= 0)
+		close(h->monitor);
+	h->monitor = raw_connect(h->socket);
+	if (h->monitor < 0)
+		return false;
+	p.fd = h->monitor;
+	/* It may meet the failure itself, which has then had its time. */
+	if (raw_send(h->monitor, PROTO_OP_HELLO, 1, &hello) < 0 || poll(&p, 1, HASTY_MS) != 1)
+		fail_none(at);
+	if (raw_receive(h->monitor, PROTO_OP_HELLO, 1, &reply, NULL) == 0)
+		return true;
+	fail_none(at);
+	close(h->monitor);
+	h->monitor = -1;
+	return false;
+}
+
+/* A slabd, perhaps with an order from its first call on.  false: it ended, *statusp is its exit status, above OURS a signal. */
+static bool
+start(struct harness *h, int *statusp)
+{
+	int status = 0;
+
+	fflush(NULL);
+	h->slabd = fork();
+	REQUIRE(h->slabd >= 0);
+	if (h->slabd == 0)
+		exec_slabd(h);
+	if (EVENTUALLY(waitpid(h->slabd, &status, WNOHANG) != 0 || has_monitor(h)) && h->monitor >= 0)
+		return true;
+	if (status == 0 && waitpid(h->slabd, &status, WNOHANG) == 0) {
+		holds(false, "slabd neither ends nor answers");
+		kill(h->slabd, SIGKILL);
+		waitpid(h->slabd, &status, 0);
+	}
+	h->slabd = 0;
+	*statusp = WIFEXITED(status) ? WEXITSTATUS(status) : OURS + WTERMSIG(status);
+	return false;
+}
+
+static bool
+is_alive(struct harness *h)
+{
+	int status = 0;
+
+	if (h->slabd == 0 || waitpid(h->slabd, &status, WNOHANG) == 0)
+		return h->slabd != 0;
+	h->slabd = 0;
+	holds(false, "slabd has ended: status %d, signal %d", WIFEXITED(status) ? WEXITSTATUS(status) : -1, WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+	return false;
+}
+
+/* What must be so */
+
+struct sums {
+	uint64_t n_objects, n_free, n_barn, n_allocated, bytes_in_slabs;
+	uint64_t n_held, n_orphans;
+	uint64_t committed_bytes, free_bytes;
+	unsigned n_caches, n_clients;
+};
+
+static void
+add_caches(struct harness *h, struct sums *s)
+{
+	union proto_request request = {0};
+	union proto_reply reply;
+
+	while (harness_ask(h, PROTO_OP_CACHES, &request, &reply) == PROTO_STATUS_OK && reply.caches.cache) {
+		s->n_objects += reply.caches.n_objects;
+		s->n_free += reply.caches.n_free;
+		s->n_barn += reply.caches.n_node_barn;
+		s->n_allocated += reply.caches.n_allocated;
+		s->bytes_in_slabs += reply.caches.n_pages * LAYOUT_PAGE_BYTES;
+		s->n_caches++;
+		request.caches.after = reply.caches.cache;
+	}
+}
+
+static void
+add_clients(struct harness *h, struct sums *s)
+{
+	union proto_request request = {0};
+	union proto_reply reply;
+
+	while (harness_ask(h, PROTO_OP_CLIENTS, &request, &reply) == PROTO_STATUS_OK && reply.clients.client) {
+		s->n_held += reply.clients.n_held;
+		s->n_orphans += reply.clients.n_orphans;
+		s->n_clients += strcmp(reply.clients.state, "dead") != 0;
+		request.clients.after = reply.clients.client;
+	}
+}
+
+static void
+add_nodes(struct harness *h, struct sums *s)
+{
+	union proto_request request = {0};
+	union proto_reply reply;
+
+	while (harness_ask(h, PROTO_OP_NODES, &request, &reply) == PROTO_STATUS_OK && reply.nodes.node) {
+		s->committed_bytes += reply.nodes.huge_bytes + reply.nodes.small_bytes;
+		s->free_bytes += reply.nodes.free_bytes;
+		request.nodes.after = reply.nodes.node;
+	}
+}
+
+#define SAME(a, b) holds((a) == (b), "%s: " #a " %llu, " #b " %llu", when, (unsigned long long)(a), (unsigned long long)(b))
+
+/* Everything that slabd counts, against what it finds when it looks. */
+static bool
+recount(struct harness *h, const char *when)
+{
+	struct proto_audit_reply audit = harness_audit(h);
+	struct proto_status_reply status = harness_status(h);
+	struct sums sums = {0};
+	bool ok;
+
+	add_caches(h, &sums);
+	add_clients(h, &sums);
+	add_nodes(h, &sums);
+	ok = SAME(audit.n_lost, 0u) & SAME(audit.n_doubled, 0u) & SAME(audit.n_undecided, 0u);
+	ok &= SAME(audit.bytes_missing, 0u) & SAME(audit.bytes_extra, 0u);
+	ok &= SAME(audit.n_objects, audit.n_free + audit.n_barn + audit.n_out);
+	ok &= SAME(audit.n_out, audit.n_in_sheaves + audit.n_in_stashes + audit.n_held + audit.n_orphans);
+	ok &= SAME(sums.n_objects, audit.n_objects) & SAME(sums.n_free, audit.n_free) & SAME(sums.n_barn, audit.n_barn);
+	ok &= SAME(sums.n_allocated, audit.n_held + audit.n_orphans);
+	ok &= SAME(sums.n_held, audit.n_held) & SAME(sums.n_orphans, audit.n_orphans);
+	ok &= SAME(status.n_caches, sums.n_caches) & SAME(status.n_sessions, sums.n_clients);
+	ok &= SAME(status.n_sessions_ever, status.n_ended_ever + status.n_sessions);
+	ok &= SAME(status.committed_bytes, sums.committed_bytes);
+	ok &= SAME(status.committed_bytes, status.bytes_huge + status.bytes_1g + status.bytes_thp + status.bytes_4k);
+	ok &= SAME(sums.committed_bytes, sums.free_bytes + sums.bytes_in_slabs);
+	return ok;
+}
+
+/* What is left goes: orphans, and then the caches; nothing is committed then. */
+static bool
+clear(struct harness *h)
+{
+	const char *when = "all caches destroyed";
+	union proto_request request = {0};
+	union proto_reply reply;
+	struct proto_status_reply status;
+
+	while (harness_ask(h, PROTO_OP_RECLAIM, &request, &reply) == PROTO_STATUS_OK && reply.reclaim.next)
+		request.reclaim.from = reply.reclaim.next;
+	for (request = (union proto_request){0}; harness_ask(h, PROTO_OP_CACHES, &request, &reply) == PROTO_STATUS_OK && reply.caches.cache;) {
+		union proto_request destroy = {.destroy = {.commit = 1}};
+
+		request.caches.after = reply.caches.cache;
+		strcpy(destroy.destroy.name, reply.caches.name);
+		holds(harness_ask(h, PROTO_OP_DESTROY, &destroy, &reply) == PROTO_STATUS_OK, "cache '%s' cannot be destroyed", destroy.destroy.name);
+	}
+	status = harness_status(h);
+	return SAME(status.n_caches, 0u) & SAME(status.committed_bytes, 0u);
+}
+
+static bool
+is_quiet(struct harness *h)
+{
+	struct proto_status_reply status = harness_status(h);
+
+	return status.n_sessions == 0;
+}
+
+/* After a job under an order, which is over. */
+static bool
+check_after(struct harness *h, int status, unsigned n_fds)
+{
+	bool ok = is_alive(h);
+
+	if (!ok)
+		return false;
+	ok &= holds(status <= OURS, "the client has died of signal %d", status - OURS);
+	ok &= holds(status < 2 || status > OURS, "the client: %s", to_worker->said[0] ? to_worker->said : "exit status 2 and more");
+	ok &= holds(EVENTUALLY(has_monitor(h)), "slabd does not answer");
+	ok &= holds(EVENTUALLY(is_quiet(h)), "a session is left");
+	if (!ok)
+		return false;
+	ok &= recount(h, "after the shortage");
+	to_worker->said[0] = '\0';
+	status = work(h, PATIENT_MS, false);
+	ok &= holds(status == 0, "a fresh client cannot do the job: status %d %s", status, to_worker->said);
+	ok &= holds(EVENTUALLY(is_quiet(h)), "the fresh client's session is left");
+	ok &= recount(h, "after the fresh client") & clear(h);
+	ok &= holds(EVENTUALLY(harness_count_fds(h->slabd) == n_fds), "slabd has %u descriptors, it had %u", harness_count_fds(h->slabd), n_fds);
+	return ok & is_alive(h);
+}
+
+/* Runs */
+
+struct plan {
+	enum fail_call call;
+	int errors[4];
+};
+
+static const struct plan plans[] = {
+	{FAIL_memfd_create, {ENOMEM, EMFILE, EPERM, EINVAL}},
+	{FAIL_fallocate, {ENOSPC, ENOMEM, EINTR}},
+	{FAIL_ftruncate, {ENOMEM}},
+	{FAIL_fchmod, {EPERM}},
+	{FAIL_fcntl, {EPERM}},
+	{FAIL_fstat, {ENOMEM}},
+	{FAIL_mmap, {ENOMEM}},
+	{FAIL_munmap, {ENOMEM}},
+	{FAIL_madvise, {ENOMEM}},
+	{FAIL_malloc, {ENOMEM}},
+	{FAIL_calloc, {ENOMEM}},
+	{FAIL_realloc, {ENOMEM}},
+	{FAIL_posix_memalign, {ENOMEM}},
+	{FAIL_open, {EMFILE}},
+	{FAIL_fopen, {EMFILE}},
+	{FAIL_read, {EIO}},
+	{FAIL_write, {ENOSPC, EAGAIN}},
+	{FAIL_sendmsg, {ENOBUFS, EAGAIN, EINTR}},
+	{FAIL_recvmsg, {ENOMEM, EINTR}},
+	{FAIL_socket, {EMFILE}},
+	{FAIL_connect, {EAGAIN}},
+	{FAIL_bind, {ENOMEM}},
+	{FAIL_listen, {ENOMEM}},
+	{FAIL_accept4, {EMFILE, ENOMEM, ECONNABORTED}},
+	{FAIL_getsockopt, {EMFILE}},
+	{FAIL_poll, {ENOMEM}},
+	{FAIL_pipe2, {EMFILE}},
+	{FAIL_socketpair, {EMFILE}},
+	{FAIL_dup3, {EMFILE}},
+	{FAIL_epoll_create1, {EMFILE}},
+	{FAIL_epoll_ctl, {ENOMEM, ENOSPC}},
+	{FAIL_timerfd_create, {EMFILE}},
+	{FAIL_eventfd, {EMFILE}},
+	{FAIL_getrandom, {ENOSYS}},
+	{FAIL_pthread_create, {EAGAIN}},
+	{FAIL_pidfd_open, {EMFILE}},
+	{FAIL_membarrier, {ENOMEM, EPERM}},
+	{FAIL_set_mempolicy, {ENOMEM}},
+	{FAIL_get_mempolicy, {EFAULT}},
+	{FAIL_move_pages, {ENOMEM}},
+};
+
+enum { N_PLANS = sizeof plans / sizeof plans[0] };
+
+/* The slabd of runs. */
+static struct harness *h_runs;
+static unsigned n_fds_runs;
+static uint32_t n_calls_seen; /* that could have failed, of the last run */
+
+static void
+drop_slabd(void)
+{
+	if (h_runs && h_runs->slabd == 0)
+		h_runs->is_killed = true;
+	harness_free(h_runs);
+	h_runs = NULL;
+}
+
+static void
+need_slabd(void)
+{
+	int status = 0;
+
+	if (h_runs)
+		return;
+	fail_none(at);
+	h_runs = harness_new();
+	REQUIRE(start(h_runs, &status));
+	n_fds_runs = harness_count_fds(h_runs->slabd);
+	/* Once without a shortage: what is made at the first use is there. */
+	REQUIRE(work(h_runs, PATIENT_MS, false) == 0);
+	REQUIRE(EVENTUALLY(is_quiet(h_runs)));
+	REQUIRE(clear(h_runs));
+	REQUIRE(EVENTUALLY(harness_count_fds(h_runs->slabd) == n_fds_runs));
+}
+
+/* Each returns how many calls failed. */
+static uint32_t
+run_slabd(void)
+{
+	int status;
+
+	need_slabd();
+	fail_order(at, run.call, run.k, run.error, run.is_lasting);
+	status = work(h_runs, HASTY_MS, false);
+	fail_none(at);
+	n_calls_seen = at->n_seen;
+	if (!check_after(h_runs, status, n_fds_runs))
+		drop_slabd();
+	return at->n_failed;
+}
+
+static uint32_t
+run_client(void)
+{
+	uint32_t n_failed;
+	int status;
+
+	need_slabd();
+	fail_order(to_worker, FAIL_NOTHING, run.k, run.error, run.is_lasting);
+	to_worker->of_worker = run.call;
+	status = work(h_runs, HASTY_MS, true);
+	fail_none(to_worker);
+	to_worker->of_worker = FAIL_NOTHING;
+	n_failed = to_worker->n_failed;
+	n_calls_seen = to_worker->n_seen;
+	if (!check_after(h_runs, status, n_fds_runs))
+		drop_slabd();
+	return n_failed;
+}
+
+static uint32_t
+run_start(void)
+{
+	uint32_t n_failed;
+	struct harness *h;
+	int status = 0;
+	bool ok;
+
+	need_slabd();
+	h = harness_new();
+	fail_order(at, run.call, run.k, run.error, run.is_lasting);
+	ok = start(h, &status);
+	fail_none(at);
+	n_failed = at->n_failed;
+	n_calls_seen = at->n_seen;
+	if (ok) {
+		/* A connection that was a victim is gone soon; less than usual is what a start without a descriptor has. */
+		CHECK(EVENTUALLY(harness_count_fds(h->slabd) <= n_fds_runs));
+		check_after(h, 0, harness_count_fds(h->slabd));
+		holds(harness_stop_slabd(h, SIGTERM) == 0, "it does not end well");
+	} else {
+		h->is_killed = true;
+		/* libnuma reads the machine's nodes into what it does not look at: numa_node_of_cpu(). */
+		if (run.call == FAIL_calloc && status == OURS + SIGSEGV && harness_log_count(h, "") == 0)
+			status = 1;
+		else
+			holds(harness_log_count(h, ":") > 0 || run.call == FAIL_poll || run.call == FAIL_write, "its start ends without a sentence");
+		holds(status == 1 || status == 3, "its start ends with status %d", status);
+	}
+	harness_free(h);
+	return n_failed;
+}
+
+static unsigned
+draw(unsigned below)
+{
+	seed = seed * 1103515245u + 12345u;
+	return (seed >> 8) % below;
+}
+
+/* Another k; false: there is none any more. */
+static bool
+next_k(uint32_t n_calls, unsigned n_done, uint32_t n_failed)
+{
+	if (does_all || n_calls <= FEW) {
+		if (n_done > 0 && n_failed == 0)
+			return false;
+		run.k = n_done + 1;
+		return true;
+	}
+	run.k = 1 + draw(n_calls);
+	return n_done < SAMPLE;
+}
+
+static void
+sweep(uint32_t (*do_run)(void), const struct plan *plan, bool is_lasting, int error)
+{
+	uint32_t n_calls, n_failed = 1;
+
+	run.is_lasting = is_lasting;
+	run.error = error;
+	/* How many are there to fail? */
+	run.k = UINT_MAX;
+	do_run();
+	n_calls = n_calls_seen;
+	for (unsigned n = 0; n_calls > 0 && next_k(n_calls, n, n_failed); n++) {
+		alarm(HARNESS_TIMEOUT_S);
+		n_failed = do_run();
+		n_runs_all++;
+		n_failed_all += n_failed > 0;
+	}
+	if (!is_lasting && error == plan->errors[0])
+		printf(" %u calls", n_calls);
+}
+
+/* "slabd: mmap" and so on: what the test's name says. */
+static void
+fail_each(void)
+{
+	const char *name = CU_get_current_test()->pName;
+	char side[16];
+	unsigned i = 0;
+
+	REQUIRE(sscanf(name, "%15[^:]", side) == 1);
+	while (i < N_PLANS && strcmp(fail_names[plans[i].call], strchr(name, ' ') + 1) != 0)
+		i++;
+	REQUIRE(i < N_PLANS);
+	h_runs = NULL; /* a test that was left in the midst of it has had its own put away */
+	run.side = side;
+	run.call = plans[i].call;
+	for (unsigned e = 0; e < 4 && plans[i].errors[e]; e++)
+		/* (A call that is interrupted each time is no shortage.) */
+		for (int lasting = 0; lasting < (plans[i].errors[e] == EINTR ? 1 : 2); lasting++)
+			sweep(strcmp(side, "start") == 0 ? run_start : strcmp(side, "slabd") == 0 ? run_slabd : run_client, &plans[i], lasting,
+				plans[i].errors[e]);
+	drop_slabd();
+}
+
+static void
+add_tests(CU_pSuite suite, const char *side, int argc, char **argv)
+{
+	static char names[3 * N_PLANS][48];
+	static unsigned n;
+
+	for (unsigned i = 0; i < N_PLANS; i++) {
+		char *name = names[n];
+		bool is_wanted = argc == 0;
+
+		snprintf(name, sizeof names[0], "%s: %s", side, fail_names[plans[i].call]);
+		for (int a = 0; a < argc; a++)
+			is_wanted = is_wanted || strstr(name, argv[a]);
+		if (!is_wanted)
+			continue;
+		CU_add_test(suite, name, fail_each);
+		n++;
+	}
+}
+
+static struct fail_at *
+make_orders(char path[64])
+{
+	int fd = memfd_create("fail_at", MFD_CLOEXEC);
+	void *map = fd < 0 || ftruncate(fd, sizeof(struct fail_at)) < 0
+			    ? MAP_FAILED
+			    : mmap(NULL, sizeof(struct fail_at), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	snprintf(path, 64, "/proc/%d/fd/%d", getpid(), fd);
+	return map == MAP_FAILED ? NULL : map;
+}
+
+int
+main(int argc, char **argv)
+{
+	CU_pSuite suite;
+	int n_words = 0;
+	unsigned n_failures;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	seed = (unsigned)time(NULL);
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--all") == 0)
+			does_all = true;
+		else if (strncmp(argv[i], "--seed=", 7) == 0)
+			seed = (unsigned)strtoul(argv[i] + 7, NULL, 0);
+		else
+			argv[n_words++] = argv[i];
+	}
+	printf("seed %u\n", seed);
+	at = make_orders(at_path);
+	to_worker = make_orders(to_worker_path);
+	if (!at || !to_worker || CU_initialize_registry() != CUE_SUCCESS)
+		return 1;
+	suite = harness_suite("shortage");
+	add_tests(suite, "start", n_words, argv);
+	add_tests(suite, "slabd", n_words, argv);
+	add_tests(suite, "client", n_words, argv);
+	CU_basic_set_mode(CU_BRM_VERBOSE);
+	CU_basic_run_tests();
+	printf("%u runs, in %u of them a call failed\n", n_runs_all, n_failed_all);
+	n_failures = CU_get_number_of_failures() + CU_get_number_of_suites_failed();
+	CU_cleanup_registry();
+	return n_failures ? 1 : 0;
+}
