@@ -32,6 +32,8 @@ fails(enum fail_call call)
 {
 	uint32_t n;
 
+	if (at)
+		__atomic_add_fetch(&at->n_calls[call], 1, __ATOMIC_SEQ_CST);
 	if (!at || __atomic_load_n(&at->call, __ATOMIC_SEQ_CST) != call)
 		return false;
 	n = __atomic_add_fetch(&at->n_seen, 1, __ATOMIC_SEQ_CST);

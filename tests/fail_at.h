@@ -40,8 +40,9 @@ struct fail_at {
 	uint32_t k;    /* from 1 */
 	int32_t error; /* errno */
 	uint32_t is_lasting; /* it, and all after it */
-	uint32_t n_seen;
+	uint32_t n_seen; /* calls of that function, and of them those that failed */
 	uint32_t n_failed;
+	uint32_t n_calls[FAIL_COUNT + 1]; /* of each function since the order, or since the worker's job began; the last: others by syscall() */
 	char said[1024]; /* by the worker, of what went wrong */
 };
 
@@ -61,6 +62,7 @@ fail_order(struct fail_at *at, enum fail_call call, uint32_t k, int error, bool 
 	at->error = error;
 	at->is_lasting = is_lasting;
 	at->n_seen = at->n_failed = 0;
+	memset(at->n_calls, 0, sizeof at->n_calls);
 	__atomic_store_n(&at->call, call, __ATOMIC_SEQ_CST);
 }
 

@@ -6,7 +6,7 @@
  * the session is gone; every counter is what a recount finds (recount()); slabd has no descriptor more than before; and a fresh client does the job in full.
  * Starts: slabd's own start while the order stands ends with a sentence, or slabd serves as ever.
  *
- * fail [--all] [--seed=N] [WORD]...: of functions called often a sample of ks, or all; only tests whose name has one of the words.
+ * fail [--all] [--seed=N] [WORD]...: of functions called often a sample of ks, or all; only those where "slabd: mmap" and so on has one of the words.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +28,7 @@
 #include "tests/fail_at.h"
 #include "tests/harness.h"
 
-enum { SAMPLE = 3, FEW = 6, PATIENT_MS = 10000, HASTY_MS = 400, OURS = 1000, WORKER_S = 40 };
+enum { MAX_ERRORS = 4, SAMPLE = 3, FEW = 4, PATIENT_MS = 10000, HASTY_MS = 200, OURS = 1000, WORKER_S = 40, SETTLE_MS = 10 };
 
 static const char slabd_options[] = "--page-kind=4k --arena-size=64M --threads=2";
 
@@ -332,11 +332,26 @@ check_after(struct harness *h, int status, unsigned n_fds)
 	return ok & is_alive(h);
 }
 
+/* Once connections that were victims are gone. */
+static unsigned
+count_settled_fds(const struct harness *h)
+{
+	unsigned before, n = 0;
+
+	do {
+		before = n;
+		for (int i = 0; i < SETTLE_MS; i++)
+			harness_pause();
+		n = harness_count_fds(h->slabd);
+	} while (n != before);
+	return n;
+}
+
 /* Runs */
 
 struct plan {
 	enum fail_call call;
-	int errors[4];
+	int errors[MAX_ERRORS]; /* 0: no more */
 };
 
 static const struct plan plans[] = {
@@ -387,7 +402,7 @@ enum { N_PLANS = sizeof plans / sizeof plans[0] };
 /* The slabd of runs. */
 static struct harness *h_runs;
 static unsigned n_fds_runs;
-static uint32_t n_calls_seen; /* that could have failed, of the last run */
+static uint32_t n_calls_made[FAIL_COUNT]; /* of each function, in the last run */
 
 static void
 drop_slabd(void)
@@ -416,6 +431,14 @@ need_slabd(void)
 	REQUIRE(EVENTUALLY(harness_count_fds(h_runs->slabd) == n_fds_runs));
 }
 
+static void
+end_order(struct fail_at *orders)
+{
+	fail_none(orders);
+	orders->of_worker = FAIL_NOTHING;
+	memcpy(n_calls_made, orders->n_calls, sizeof n_calls_made);
+}
+
 /* Each returns how many calls failed. */
 static uint32_t
 run_slabd(void)
@@ -425,8 +448,7 @@ run_slabd(void)
 	need_slabd();
 	fail_order(at, run.call, run.k, run.error, run.is_lasting);
 	status = work(h_runs, HASTY_MS, false);
-	fail_none(at);
-	n_calls_seen = at->n_seen;
+	end_order(at);
 	if (!check_after(h_runs, status, n_fds_runs))
 		drop_slabd();
 	return at->n_failed;
@@ -442,10 +464,8 @@ run_client(void)
 	fail_order(to_worker, FAIL_NOTHING, run.k, run.error, run.is_lasting);
 	to_worker->of_worker = run.call;
 	status = work(h_runs, HASTY_MS, true);
-	fail_none(to_worker);
-	to_worker->of_worker = FAIL_NOTHING;
+	end_order(to_worker);
 	n_failed = to_worker->n_failed;
-	n_calls_seen = to_worker->n_seen;
 	if (!check_after(h_runs, status, n_fds_runs))
 		drop_slabd();
 	return n_failed;
@@ -463,13 +483,11 @@ run_start(void)
 	h = harness_new();
 	fail_order(at, run.call, run.k, run.error, run.is_lasting);
 	ok = start(h, &status);
-	fail_none(at);
+	end_order(at);
 	n_failed = at->n_failed;
-	n_calls_seen = at->n_seen;
 	if (ok) {
-		/* A connection that was a victim is gone soon; less than usual is what a start without a descriptor has. */
-		CHECK(EVENTUALLY(harness_count_fds(h->slabd) <= n_fds_runs));
-		check_after(h, 0, harness_count_fds(h->slabd));
+		/* By less, or more, than others have: it has done without something since then. */
+		check_after(h, 0, count_settled_fds(h));
 		holds(harness_stop_slabd(h, SIGTERM) == 0, "it does not end well");
 	} else {
 		h->is_killed = true;
@@ -505,68 +523,98 @@ next_k(uint32_t n_calls, unsigned n_done, uint32_t n_failed)
 	return n_done < SAMPLE;
 }
 
+/* One error of the plan; of a sample any, and once or lasting.  (A call that is interrupted each time is no shortage.) */
 static void
-sweep(uint32_t (*do_run)(void), const struct plan *plan, bool is_lasting, int error)
+choose(const struct plan *plan, unsigned nth)
 {
-	uint32_t n_calls, n_failed = 1;
+	unsigned n = 0;
 
-	run.is_lasting = is_lasting;
-	run.error = error;
-	/* How many are there to fail? */
-	run.k = UINT_MAX;
-	do_run();
-	n_calls = n_calls_seen;
-	for (unsigned n = 0; n_calls > 0 && next_k(n_calls, n, n_failed); n++) {
+	while (n < MAX_ERRORS && plan->errors[n])
+		n++;
+	run.error = plan->errors[(does_all ? nth / 2 : draw(n)) % n];
+	run.is_lasting = run.error != EINTR && (does_all ? nth % 2 : draw(2));
+}
+
+static unsigned
+count_choices(const struct plan *plan)
+{
+	unsigned n = 0;
+
+	while (n < MAX_ERRORS && plan->errors[n])
+		n++;
+	return does_all ? 2 * n : 1;
+}
+
+/* words[]: of the command line; none: all. */
+static char **words;
+static int n_words;
+
+static bool
+is_wanted(const char *side, enum fail_call call)
+{
+	char name[64];
+
+	snprintf(name, sizeof name, "%s: %s", side, fail_names[call]);
+	for (int i = 0; i < n_words; i++)
+		if (strstr(name, words[i]))
+			return true;
+	return n_words == 0;
+}
+
+static void
+sweep(uint32_t (*do_run)(void), const struct plan *plan, unsigned nth, uint32_t n_calls)
+{
+	uint32_t n_failed = 1;
+
+	for (unsigned n = 0; next_k(n_calls, n, n_failed); n++) {
+		if (n == 0 || !does_all)
+			choose(plan, nth);
 		alarm(HARNESS_TIMEOUT_S);
 		n_failed = do_run();
 		n_runs_all++;
 		n_failed_all += n_failed > 0;
 	}
-	if (!is_lasting && error == plan->errors[0])
-		printf(" %u calls", n_calls);
 }
 
-/* "slabd: mmap" and so on: what the test's name says. */
+/* All functions, of the one whose calls fail. */
 static void
-fail_each(void)
+fail_side(const char *side, uint32_t (*do_run)(void))
 {
-	const char *name = CU_get_current_test()->pName;
-	char side[16];
-	unsigned i = 0;
+	static uint32_t n_calls[FAIL_COUNT];
 
-	REQUIRE(sscanf(name, "%15[^:]", side) == 1);
-	while (i < N_PLANS && strcmp(fail_names[plans[i].call], strchr(name, ' ') + 1) != 0)
-		i++;
-	REQUIRE(i < N_PLANS);
 	h_runs = NULL; /* a test that was left in the midst of it has had its own put away */
 	run.side = side;
-	run.call = plans[i].call;
-	for (unsigned e = 0; e < 4 && plans[i].errors[e]; e++)
-		/* (A call that is interrupted each time is no shortage.) */
-		for (int lasting = 0; lasting < (plans[i].errors[e] == EINTR ? 1 : 2); lasting++)
-			sweep(strcmp(side, "start") == 0 ? run_start : strcmp(side, "slabd") == 0 ? run_slabd : run_client, &plans[i], lasting,
-				plans[i].errors[e]);
+	run.call = FAIL_NOTHING;
+	/* How many are there to fail? */
+	do_run();
+	memcpy(n_calls, n_calls_made, sizeof n_calls);
+	for (unsigned i = 0; i < N_PLANS; i++) {
+		run.call = plans[i].call;
+		if (!n_calls[run.call] || !is_wanted(side, run.call))
+			continue;
+		printf("%s %u, ", fail_names[run.call], n_calls[run.call]);
+		for (unsigned nth = 0; nth < count_choices(&plans[i]); nth++)
+			sweep(do_run, &plans[i], nth, n_calls[run.call]);
+	}
 	drop_slabd();
 }
 
 static void
-add_tests(CU_pSuite suite, const char *side, int argc, char **argv)
+fail_start(void)
 {
-	static char names[3 * N_PLANS][48];
-	static unsigned n;
+	fail_side("start", run_start);
+}
 
-	for (unsigned i = 0; i < N_PLANS; i++) {
-		char *name = names[n];
-		bool is_wanted = argc == 0;
+static void
+fail_slabd(void)
+{
+	fail_side("slabd", run_slabd);
+}
 
-		snprintf(name, sizeof names[0], "%s: %s", side, fail_names[plans[i].call]);
-		for (int a = 0; a < argc; a++)
-			is_wanted = is_wanted || strstr(name, argv[a]);
-		if (!is_wanted)
-			continue;
-		CU_add_test(suite, name, fail_each);
-		n++;
-	}
+static void
+fail_client(void)
+{
+	fail_side("client", run_client);
 }
 
 static struct fail_at *
@@ -585,7 +633,6 @@ int
 main(int argc, char **argv)
 {
 	CU_pSuite suite;
-	int n_words = 0;
 	unsigned n_failures;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
@@ -596,17 +643,18 @@ main(int argc, char **argv)
 		else if (strncmp(argv[i], "--seed=", 7) == 0)
 			seed = (unsigned)strtoul(argv[i] + 7, NULL, 0);
 		else
-			argv[n_words++] = argv[i];
+			argv[1 + n_words++] = argv[i];
 	}
+	words = argv + 1;
 	printf("seed %u\n", seed);
 	at = make_orders(at_path);
 	to_worker = make_orders(to_worker_path);
 	if (!at || !to_worker || CU_initialize_registry() != CUE_SUCCESS)
 		return 1;
 	suite = harness_suite("shortage");
-	add_tests(suite, "start", n_words, argv);
-	add_tests(suite, "slabd", n_words, argv);
-	add_tests(suite, "client", n_words, argv);
+	CU_ADD_TEST(suite, fail_start);
+	CU_ADD_TEST(suite, fail_slabd);
+	CU_ADD_TEST(suite, fail_client);
 	CU_basic_set_mode(CU_BRM_VERBOSE);
 	CU_basic_run_tests();
 	printf("%u runs, in %u of them a call failed\n", n_runs_all, n_failed_all);
