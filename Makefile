@@ -46,6 +46,7 @@ SERVER_SRC = \
 	server/bitset.c \
 	server/cache.c \
 	server/census.c \
+	server/cgroup.c \
 	server/claim.c \
 	server/config.c \
 	server/conn.c \

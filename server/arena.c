@@ -212,7 +212,11 @@ commit_unit(void *ctx, uint32_t first, uint32_t n)
 	} while (!was_going && !atomic_cas(&arena->committed_bytes, &committed, committed + bytes));
 	atomic_write_release(&s->units[first >> s->unit_order], LEDGER_UNIT_COMMITTING);
 	STEP(UNIT_COMMITTING);
-	r = segment_commit(&extent, arena->options.source ? -1 : topology_bind_node(&arena->topology, s->node), &n_misplaced);
+	/* (Pages of hugetlb are of no control group's memory.) */
+	if (s->kind == LAYOUT_PAGES_4K && !cgroup_has_room(&arena->cgroup, bytes))
+		r = -ENOMEM;
+	else
+		r = segment_commit(&extent, arena->options.source ? -1 : topology_bind_node(&arena->topology, s->node), &n_misplaced);
 	STEP(UNIT_CHANGED);
 	atomic_write_release(&s->units[first >> s->unit_order], r < 0 ? LEDGER_UNIT_GIVING : LEDGER_UNIT_COMMITTED);
 	atomic_add(&s->n_going, (r < 0) - (uint32_t)was_going);
@@ -639,6 +643,7 @@ arena_begin(struct arena **arenap, const struct arena_options *options, char *wh
 	pthread_mutex_init(&arena->quota_lock, NULL);
 	pthread_mutex_init(&arena->orphans_lock, NULL);
 	readers_init(&arena->readers);
+	cgroup_init(&arena->cgroup);
 	/* Attaching and reaping must not starve behind refills. */
 	pthread_rwlockattr_init(&attr);
 	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
@@ -718,6 +723,7 @@ arena_free(struct arena *arena)
 	pthread_mutex_destroy(&arena->orphans_lock);
 	roots_deinit(&arena->roots);
 	readers_deinit(&arena->readers);
+	cgroup_deinit(&arena->cgroup);
 	pthread_rwlock_destroy(&arena->sessions_lock);
 	free(arena);
 }

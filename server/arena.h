@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "server/access.h"
+#include "server/cgroup.h"
 #include "server/ladder.h"
 #include "server/ledger.h"
 #include "server/pages.h"
@@ -108,6 +109,7 @@ struct arena {
 	struct arena_segment segments[LAYOUT_MAX_SEGMENTS];
 	unsigned n_segments;
 	uint32_t n_pages;
+	struct cgroup cgroup;
 	uint64_t committed_bytes; /* atomic: of all segments */
 	uint64_t n_misplaced;     /* atomic: pages that were found on another node than asked for */
 	bool is_made;             /* the reserve is there, and clients may come */

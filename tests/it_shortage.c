@@ -180,6 +180,90 @@ it_full_disk_for_the_log(void)
 	CHECK(umount2(h->dir, MNT_DETACH) == 0);
 }
 
+#define GROUP_1 "/sys/fs/cgroup/memory"
+#define GROUP_2 "/sys/fs/cgroup"
+
+static bool
+write_text(const char *dir, const char *file, const char *text)
+{
+	char path[256];
+	int fd;
+	bool ok;
+
+	snprintf(path, sizeof path, "%s/%s", dir, file);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	ok = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+	if (fd >= 0)
+		close(fd);
+	return ok;
+}
+
+/* A group of 48 MiB in which slabd alone will be.  false: no group can be made here. */
+static bool
+make_group(char *dir, size_t size)
+{
+	bool is_1 = access(GROUP_1 "/memory.limit_in_bytes", F_OK) == 0;
+
+	snprintf(dir, size, "%s/slabd-it-%d", is_1 ? GROUP_1 : GROUP_2, getpid());
+	if (!is_1)
+		write_text(GROUP_2, "cgroup.subtree_control", "+memory");
+	if (mkdir(dir, 0755) < 0)
+		return false;
+	if (write_text(dir, is_1 ? "memory.limit_in_bytes" : "memory.max", "50331648"))
+		return true;
+	rmdir(dir);
+	return false;
+}
+
+/* The limit of slabd's control group: ENOMEM to who asks, and no kill of slabd; freed memory serves again. A reserve above it is refused at the start. */
+static void
+it_memory_limit_of_the_group(void)
+{
+	CLEANUP(harness_free) struct harness *h = harness_new();
+	static unsigned char *pv[16384];
+	char dir[128], program[400];
+	struct slabc_cache *k;
+	struct slabc *c;
+	unsigned n = 0;
+	int status = 0;
+
+	if (!make_group(dir, sizeof dir)) {
+		skip("no control group can be made: %s", strerror(errno));
+		return;
+	}
+	snprintf(program, sizeof program, "#!/bin/sh\necho $$ >%s/cgroup.procs && exec %s \"$@\"\n", dir, harness_path("SLABD"));
+	snprintf(h->program, sizeof h->program, "/bin/sh %s/run", h->dir);
+	{
+		char path[128];
+		FILE *file;
+
+		snprintf(path, sizeof path, "%s/run", h->dir);
+		file = fopen(path, "we");
+		REQUIRE(file && fputs(program, file) >= 0 && fclose(file) == 0);
+	}
+	CHECK(!harness_start(h, &status, "--page-kind=4k --arena-size=256M --reserve=64M"));
+	CHECK(status == 1);
+	CHECK(harness_log_count(h, "the memory limit of slabd's control group") > 0);
+	REQUIRE(harness_start(h, NULL, "--page-kind=4k --arena-size=256M"));
+	c = harness_open(h, "at the limit");
+	k = harness_open_cache(c, "k", PAGE, 0);
+	for (int round = 0; round < 3; round++) {
+		errno = 0;
+		while (n < 16384 && (pv[n] = slabc_alloc(k)))
+			memset(pv[n++], 1, PAGE);
+		CHECK(n > 6000 && n < 12288);
+		CHECK(errno == ENOMEM);
+		CHECK(strstr(harness_status(h).page_note, "control group") != NULL);
+		CHECK(harness_status(h).committed_bytes == harness_status(h).bytes_4k);
+		while (n > 0)
+			slabc_free(k, pv[--n]);
+	}
+	slabc_close(c);
+	CHECK(harness_audit(h).n_lost == 0);
+	CHECK(harness_stop_slabd(h, SIGTERM) == 0);
+	CHECK(EVENTUALLY(rmdir(dir) == 0));
+}
+
 CU_pSuite
 it_shortage_suite(void)
 {
@@ -189,5 +273,6 @@ it_shortage_suite(void)
 	CU_ADD_TEST(suite, it_client_with_few_files);
 	CU_ADD_TEST(suite, it_no_locked_memory);
 	CU_ADD_TEST(suite, it_full_disk_for_the_log);
+	CU_ADD_TEST(suite, it_memory_limit_of_the_group);
 	return suite;
 }
