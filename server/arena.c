@@ -105,6 +105,15 @@ remedy_of(unsigned kind)
 	}
 }
 
+/* As after a segment could not be made. */
+static const char *
+remedy_of_segment(unsigned kind, int r)
+{
+	if (r == -ENOSYS || r == -EPERM || r == -EINVAL)
+		return "the kernel, or a seccomp filter, refuses memfd_create() of such pages, or its seals";
+	return remedy_of(kind);
+}
+
 /* What STATUS shows from now on. */
 __attribute__((format(printf, 2, 3))) static void
 note(struct arena *arena, const char *format, ...)
@@ -467,7 +476,7 @@ add_rungs(struct arena *arena, unsigned node, char *why, size_t why_size)
 		r = add_segment(arena, node, &rungs[i], n_pages);
 		if (r < 0)
 			note(arena, "no segment of %s on node %u: %s; %s", rungs[i].name, arena->topology.os_node[node], strerror(-r),
-				remedy_of(rungs[i].kind));
+				remedy_of_segment(rungs[i].kind, r));
 	}
 	if (arena->n_segments > n_before)
 		return 0;

@@ -30,7 +30,8 @@
 
 enum { MAX_ERRORS = 4, SAMPLE = 3, FEW = 4, PATIENT_MS = 10000, HASTY_MS = 200, OURS = 1000, WORKER_S = 40, SETTLE_MS = 10 };
 
-static const char slabd_options[] = "--page-kind=4k --arena-size=64M --threads=2";
+static const char usual_options[] = "--page-kind=4k --arena-size=64M --threads=2";
+static const char *slabd_options = usual_options;
 
 /* Orders to slabd, and to the worker. */
 static struct fail_at *at, *to_worker;
@@ -112,7 +113,7 @@ work(const struct harness *h, int timeout_ms, bool is_preloaded)
 static void
 exec_slabd(const struct harness *h)
 {
-	char copy[sizeof slabd_options], socket_option[128], *argv[16], *save = NULL;
+	char copy[128], socket_option[128], *argv[16], *save = NULL;
 	int fd = open(h->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	unsigned n = 0;
 
@@ -123,7 +124,7 @@ exec_slabd(const struct harness *h)
 		_exit(127);
 	setenv("FAIL_AT_FILE", at_path, 1);
 	preload();
-	strcpy(copy, slabd_options);
+	snprintf(copy, sizeof copy, "%s", slabd_options);
 	snprintf(socket_option, sizeof socket_option, "--socket=%s", h->socket);
 	argv[n++] = (char *)(uintptr_t)harness_path("SLABD");
 	argv[n++] = socket_option;
@@ -617,6 +618,89 @@ fail_client(void)
 	fail_side("client", run_client);
 }
 
+/* memfd_create() of each kind of page: the next kind, or a sentence; both say what it said. */
+static void
+fail_ladder(void)
+{
+	static const int errors[] = {EINVAL, ENOSYS, EPERM, ENOMEM};
+
+	run.side = "ladder";
+	run.call = FAIL_memfd_create;
+	for (unsigned i = 0; i < 2 * sizeof errors / sizeof errors[0]; i++) {
+		struct harness *h = harness_new();
+		int status = 0;
+
+		run.error = errors[i / 2];
+		run.is_lasting = i % 2;
+		/* With EINVAL it is asked again, without a flag of newer kernels. */
+		run.k = 1;
+		slabd_options = "--arena-size=64M";
+		fail_order(at, FAIL_memfd_create, 1, run.error, run.is_lasting);
+		if (start(h, &status)) {
+			holds(!run.is_lasting, "slabd serves without a segment");
+			holds(run.error == EINVAL || strstr(harness_status(h).page_note, strerror(run.error)) != NULL, "STATUS says '%s'",
+				harness_status(h).page_note);
+			fail_none(at);
+			holds(work(h, PATIENT_MS, false) == 0, "no job can be done");
+			holds(harness_stop_slabd(h, SIGTERM) == 0, "it does not end well");
+		} else {
+			h->is_killed = true;
+			holds(run.is_lasting && status == 1, "it ends with status %d", status);
+			holds(harness_log_count(h, strerror(run.error)) > 0, "no sentence has it");
+			holds(run.error == ENOMEM || harness_log_count(h, "memfd_create") > 0, "no sentence names it");
+		}
+		fail_none(at);
+		slabd_options = usual_options;
+		harness_free(h);
+	}
+}
+
+/* Closes its socket, with objects idle in a sheaf and its segment mapped, and waits to be killed. */
+static void
+hang_up_and_stay(struct peer *me, void *arg)
+{
+	const struct harness *h = arg;
+	struct raw raw;
+
+	raw_attach(&raw, h->socket, "stays");
+	raw_prefill(&raw, raw_cache_open(&raw, "k", 64, 0), 20);
+	peer_tell(me, 'a');
+	peer_await(me, 'c');
+	close(raw.fd);
+	peer_tell(me, 'c');
+	peer_await(me, 'e');
+}
+
+/* Slabd looked whether a client maps its session still, and could not map it again itself: when the client dies nothing of it is lost. */
+static void
+fail_to_map_again(void)
+{
+	pid_t pid;
+
+	h_runs = NULL;
+	run.side = "slabd, mapping again";
+	run.call = FAIL_mmap;
+	run.error = ENOMEM;
+	run.is_lasting = false;
+	need_slabd();
+	/* The private mapping, and the shared one. */
+	for (run.k = 1; run.k <= 2; run.k++) {
+		pid = harness_spawn(h_runs, hang_up_and_stay, h_runs);
+		peer_await(harness_peer(h_runs, pid), 'a');
+		fail_order(at, FAIL_mmap, run.k, ENOMEM, false);
+		peer_tell(harness_peer(h_runs, pid), 'c');
+		peer_await(harness_peer(h_runs, pid), 'c');
+		holds(EVENTUALLY(at->n_failed == 1), "slabd has not looked");
+		holds(harness_audit(h_runs).n_objects > 0, "slabd does not answer");
+		harness_kill(h_runs, pid, SIGKILL);
+		holds(EVENTUALLY(is_quiet(h_runs)), "its session is left");
+		recount(h_runs, "after its death");
+		clear(h_runs);
+	}
+	fail_none(at);
+	drop_slabd();
+}
+
 static struct fail_at *
 make_orders(char path[64])
 {
@@ -655,6 +739,8 @@ main(int argc, char **argv)
 	CU_ADD_TEST(suite, fail_start);
 	CU_ADD_TEST(suite, fail_slabd);
 	CU_ADD_TEST(suite, fail_client);
+	CU_ADD_TEST(suite, fail_ladder);
+	CU_ADD_TEST(suite, fail_to_map_again);
 	CU_basic_set_mode(CU_BRM_VERBOSE);
 	CU_basic_run_tests();
 	printf("%u runs, in %u of them a call failed\n", n_runs_all, n_failed_all);
