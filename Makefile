@@ -205,7 +205,7 @@ $(B)/tests/fail_at.so: $(B)/tests/fail_at.o
 $(B)/tests/fail_worker: $(B)/tests/fail_worker.o $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
 
-$(B)/tests/fail: $(call obj,tests/fail_main.c tests/skip.c $(wildcard tests/harness*.c)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.so
+$(B)/tests/fail: $(call obj,tests/fail_main.c tests/fail_rig.c tests/skip.c $(wildcard tests/harness*.c)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK) $(CLIENT_LIBS) $(TEST_LIBS)
 
 $(B)/tests/steady: $(B)/tests/steady.o $(B)/libslabclient.so
