@@ -47,6 +47,7 @@ SERVER_SRC = \
 	server/bitset.c \
 	server/cache.c \
 	server/census.c \
+	server/cgroup.c \
 	server/claim.c \
 	server/config.c \
 	server/conn.c \
@@ -200,6 +201,16 @@ $(B)/tests/it: $(call obj,$(IT_SRC)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.
 $(B)/tests/stress_kill: $(call obj,$(STRESS_SRC)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK) $(CLIENT_LIBS)
 
+# Functions of libc that fail on order (tests/fail_at.h), what they are preloaded into, and who orders.
+$(B)/tests/fail_at.so: $(B)/tests/fail_at.o
+	$(CC) $(LD_ALL) -shared -o $@ $^ -ldl
+
+$(B)/tests/fail_worker: $(B)/tests/fail_worker.o $(B)/libslabclient.so
+	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
+
+$(B)/tests/fail: $(call obj,tests/fail_main.c tests/fail_rig.c tests/skip.c $(wildcard tests/harness*.c)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.so
+	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK) $(CLIENT_LIBS) $(TEST_LIBS)
+
 $(B)/tests/steady: $(B)/tests/steady.o $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
 
@@ -230,7 +241,8 @@ $(B)/tests/die_at: $(call obj,tests/die_at.c) $(B)/shm/step.o $(SERVER_OBJ) $(PR
 $(B)/tests/attach: $(B)/tests/systemd/attach.o $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
 
-test-programs: all $(B)/tests/unit $(B)/tests/it $(B)/tests/stress_kill $(B)/tests/steady $(B)/tests/attach $(B)/tests/instructions $(B)/tests/instructions-inline
+test-programs: all $(B)/tests/unit $(B)/tests/it $(B)/tests/stress_kill $(B)/tests/steady $(B)/tests/attach $(B)/tests/instructions $(B)/tests/instructions-inline \
+	$(B)/tests/fail $(B)/tests/fail_at.so $(B)/tests/fail_worker
 
 check: test-programs $(B)/tests/it-inline
 	$(MAKE) VARIANT=steps C_EXTRA=-DSLAB_STEPS build/steps/tests/test_mutants build/steps/tests/die_at
@@ -261,6 +273,7 @@ check-long: test-programs
 	tests/check-numa.sh $(B) || [ $$? = 77 ]
 	$(B)/tests/stress_kill --kills=5000
 	$(B)/tests/stress_kill --kills=2000 --threads=2 --recall
+	BUILD=$(B) SLABD=$(B)/slabd $(B)/tests/fail --all
 
 # Speed (tests/bench).
 
@@ -396,7 +409,7 @@ help:
 	@echo "make check        all tests (root: also hugepage pools, other users, kills)"
 	@echo "make check-asan, check-tsan   unit and integration tests under sanitizers"
 	@echo "make check-mutants, check-model   each rule broken on purpose, in C and in the models (spin)"
-	@echo "make check-long   the kill storm ten times as long, and placement on two NUMA nodes (a guest in qemu)"
+	@echo "make check-long   the kill storm ten times as long, a shortage at every call, and placement on two NUMA nodes (a guest in qemu)"
 	@echo "make bench        speed beside glibc and tcmalloc;  make bench-trade   speed against memory, table and plot;  make bench-control   what a message costs"
 	@echo "make bench-peers  speed and memory beside DPDK, Boost.Interprocess, jemalloc, mimalloc, tcmalloc, as far as installed: tables and plots"
 	@echo "make install, uninstall       PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)"

@@ -93,7 +93,7 @@ session_lost(struct slabc *c)
 		ENOTCONN, "the connection to slabd has ended: it was stopped or has restarted; close this session and open a new one");
 }
 
-/* Waits for the socket. */
+/* Waits for the socket.  No longer than until the deadline, however often it is ready and is not after all. */
 static int
 wait_for(struct slabc *c, short events, int64_t deadline, const char *what)
 {
@@ -110,10 +110,12 @@ wait_for(struct slabc *c, short events, int64_t deadline, const char *what)
 				left_ms = INT_MAX;
 		}
 		r = poll(&p, 1, (int)left_ms);
-		if (r > 0)
-			return session_owns_fd(c) ? 0 : session_lost(c);
-		if (r == 0 && left_ms == 0)
+		if (r > 0 && !session_owns_fd(c))
+			return session_lost(c);
+		if (r >= 0 && left_ms == 0)
 			return session_timed_out(c, what);
+		if (r > 0)
+			return 0;
 		if (r < 0 && errno != EINTR)
 			return error_set(errno, "poll: %s", strerror(errno));
 	}

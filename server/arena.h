@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "server/access.h"
+#include "server/cgroup.h"
 #include "server/ladder.h"
 #include "server/ledger.h"
 #include "server/pages.h"
@@ -71,9 +72,12 @@ struct arena_segment {
 	struct bitset retried;
 	/* When the system is asked again after it had none, if another kind stands in meanwhile. */
 	uint64_t ask_again_ns;
-	/* Why the last commit, or collapse, failed: said once for each reason. */
+	/* Units that are GIVING, since the system did not take them: counted as committed, and tried again. Atomic. */
+	uint32_t n_going;
+	/* Why the last commit, collapse, or giving back failed: said once for each reason. */
 	int said_commit;
 	int said_collapse;
+	int said_give_back;
 	/* Bytes that the last comparison missed (presence.c); the same while pages are held. */
 	uint64_t said_missing;
 	uint32_t first_page;
@@ -106,6 +110,7 @@ struct arena {
 	struct arena_segment segments[LAYOUT_MAX_SEGMENTS];
 	unsigned n_segments;
 	uint32_t n_pages;
+	struct cgroup cgroup;
 	uint64_t committed_bytes; /* atomic: of all segments */
 	uint64_t n_misplaced;     /* atomic: pages that were found on another node than asked for */
 	bool is_made;             /* the reserve is there, and clients may come */
@@ -205,8 +210,10 @@ void arena_adopt_finish(struct arena_segment *s);
 
 /* Pages of committed units that a slab has, on that node, by what a dead slabd says.  0, or -EBADMSG: they cannot be. */
 int arena_adopt_pages(struct arena *arena, unsigned node, uint32_t page, uint32_t n_pages);
-/* A reader has left: pages that were kept for it go back to the system. */
+/* A reader has left: pages that were kept for it go back to the system.  So do those that could not before. */
 void arena_trim(struct arena *arena);
+/* Those of a segment, whose pages are held. */
+void arena_let_go(struct arena_segment *s);
 
 /*
  * Asks the kernel for transparent huge pages in the place of small ones, a unit after the other, until no unit waits for it or max_ns have passed; one is begun

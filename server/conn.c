@@ -271,33 +271,33 @@ on_writable(evutil_socket_t fd, short what, void *ctx)
 	int r = channel_send(fd, conn->pending, conn->n_pending, NULL, 0, MSG_DONTWAIT);
 
 	(void)what;
-	if (r == -EAGAIN) {
-		event_add(conn->writable, NULL);
+	if (r == -EAGAIN && event_add(conn->writable, NULL) == 0)
 		return;
-	}
 	conn->n_pending = 0;
-	if (r < 0)
+	/* What cannot be watched any more would wait for ever. */
+	if (r < 0 || event_add(conn->readable, NULL) < 0)
 		end(conn);
-	else
-		event_add(conn->readable, NULL);
 }
 
 void
 conn_send(struct conn *conn, const void *buf, size_t n, const int *fds, unsigned n_fds)
 {
 	int r = channel_send(conn->fd, buf, n, fds, n_fds, MSG_DONTWAIT);
+	void *pending;
 
 	if (r == 0)
 		return;
 	/* A peer that asks and does not read waits; what cannot be sent at all, descriptors included, is told by the connection's end. */
-	if (r != -EAGAIN || n_fds || !(conn->pending = realloc(conn->pending, n))) {
+	pending = r == -EAGAIN && n_fds == 0 ? realloc(conn->pending, n) : NULL;
+	if (pending)
+		conn->pending = pending;
+	if (!pending || event_add(conn->writable, NULL) < 0) {
 		shutdown(conn->fd, SHUT_RDWR);
 		return;
 	}
 	memcpy(conn->pending, buf, n);
 	conn->n_pending = n;
 	event_del(conn->readable);
-	event_add(conn->writable, NULL);
 }
 
 void
@@ -306,10 +306,10 @@ conn_pause(struct conn *conn)
 	event_del(conn->readable);
 }
 
-void
+int
 conn_resume(struct conn *conn)
 {
-	event_add(conn->readable, NULL);
+	return event_add(conn->readable, NULL) < 0 ? -ENOMEM : 0;
 }
 
 void
@@ -493,6 +493,13 @@ check_resume(const struct conn *conn, const struct loop_message *m, char *why, s
 	}
 	if (conn->fd >= 0) {
 		snprintf(why, why_size, "the session of client %u has its connection still", m->client_id);
+		return PROTO_STATUS_BUSY;
+	}
+	/* Was there no memory to map it when it was last looked at? */
+	if (!conn->session->is_readonly && !conn->session->map)
+		session_is_mapped_by_client(conn->session);
+	if (!conn->session->is_readonly && !conn->session->map) {
+		snprintf(why, why_size, "slabd has no memory to map the session of client %u", m->client_id);
 		return PROTO_STATUS_BUSY;
 	}
 	return PROTO_STATUS_OK;

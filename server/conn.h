@@ -74,7 +74,8 @@ void conn_send(struct conn *conn, const void *buf, size_t n, const int *fds, uns
 
 /* Nothing is read from the peer between the two. */
 void conn_pause(struct conn *conn);
-void conn_resume(struct conn *conn);
+/* Negative: it cannot, and must be hung up. */
+int conn_resume(struct conn *conn);
 
 /* The peer has hung up, or must go; the connection may be gone after it. */
 void conn_hang_up(struct conn *conn);

@@ -77,7 +77,7 @@ serve(struct config *config)
 	} else {
 		r = slabd_run(slabd);
 		if (r < 0)
-			log_error("%s", strerror(-r));
+			log_error("no thread or no memory to serve with: %s", strerror(-r));
 	}
 	slabd_free(slabd);
 	status = r == SLABD_E_REFUSED ? EXIT_REFUSED : r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;

@@ -131,6 +131,8 @@ session_free(struct session *session)
 {
 	if (session->map)
 		segment_unmap(session->map, LAYOUT_SESSION_BYTES);
+	if (session->copy)
+		segment_unmap(session->copy, LAYOUT_SESSION_BYTES);
 	if (session->fd >= 0)
 		close(session->fd);
 	for (uint32_t cache = 1; cache < LAYOUT_MAX_CACHES; cache++)
@@ -155,10 +157,9 @@ begin_ledger(struct session *session)
 {
 	struct ledger_head *head = session->arena->ledger;
 	struct ledger_client *client = &session->arena->clients[session->client];
-	int r = ledger_clear_session(session->arena, session->client);
 
-	if (r < 0)
-		return r;
+	if (ledger_clear_session(session->arena, session->client) < 0)
+		return -ENOMEM;
 	point(session);
 	if (head->n_clients <= session->client)
 		atomic_write_release(&head->n_clients, session->client + 1);
@@ -206,15 +207,15 @@ keep(struct session *session, int pidfd)
 
 	if (!session->arena->store)
 		return 0;
+	while (!session->token)
+		if (getrandom(&session->token, sizeof session->token, 0) != (ssize_t)sizeof session->token)
+			return -EIO;
 	r = store_keep(session->arena->store, store_name(session->arena->store_number, STORE_SESSION, session->client).text, fds,
 		session->is_readonly ? 1 : 2);
+	if (r < 0)
+		session->token = 0;
 	/* Nobody keeps anything any more. */
-	if (r == -ENOTCONN)
-		return 0;
-	while (r == 0 && !session->token)
-		if (getrandom(&session->token, sizeof session->token, 0) != (ssize_t)sizeof session->token)
-			r = -EIO;
-	return r;
+	return r == -ENOTCONN ? 0 : r;
 }
 
 static void
@@ -277,10 +278,11 @@ session_new(struct session **sessionp, struct arena *arena, const struct session
 
 	if (!who->is_readonly)
 		r = make_segment(session);
+	/* Whatever the system calls it: there is none to be had. */
 	if (r < 0) {
 		snprintf(why, why_size, "no session segment: %s", strerror(-r));
 		session_free(session);
-		return r;
+		return -ENOMEM;
 	}
 	pthread_rwlock_wrlock(&arena->sessions_lock);
 	is_refused = is_over_limit(arena, who->uid);
@@ -410,40 +412,82 @@ session_resume(struct session *session)
 	atomic_write(&session->state, SESSION_LIVE);
 }
 
+/* false: there is no memory for it. */
+static bool
+make_copy(struct session *session)
+{
+	void *map;
+
+	if (session->copy)
+		return true;
+	map = mmap(NULL, LAYOUT_SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, session->fd, 0);
+	if (map == MAP_FAILED)
+		return false;
+	session->copy = map;
+	return true;
+}
+
+/* sessions_lock held for writing. */
+static void
+use_copy(struct session *session)
+{
+	session->map = session->copy;
+	session->copy = NULL;
+	readers_move(&session->arena->readers, &session->reader, reader_flag(session));
+}
+
+/*
+ * The shared mapping goes, and is made again if it must.  The private one is made first: it is what a session whose client has gone is drained from, sealed
+ * now, or before by a client that wants to be clever, so that nobody else can write it; and all that is left should the shared one not be had again.
+ */
 bool
 session_is_mapped_by_client(struct session *session)
 {
 	struct arena *arena = session->arena;
 	uint64_t start;
-	bool is_mapped = true;
-	void *map = NULL;
 	int r = 0;
 
 	if (session->fd < 0)
 		return false;
 	pthread_rwlock_wrlock(&arena->sessions_lock);
+	if (!make_copy(session)) {
+		pthread_rwlock_unlock(&arena->sessions_lock);
+		log_error("client %u: whether it maps its session cannot be looked at now: %s", session->id, strerror(errno));
+		return true;
+	}
 	/* Pages come free without that lock too. */
 	readers_move(&arena->readers, &session->reader, NULL);
 	if (session->map)
 		segment_unmap(session->map, LAYOUT_SESSION_BYTES);
+	session->map = NULL;
 	start = clock_now_ns();
 	if (segment_writer_exists(session->fd) != 0)
-		r = segment_map(session->fd, LAYOUT_SESSION_BYTES, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE, NULL, &map);
+		r = segment_map(session->fd, LAYOUT_SESSION_BYTES, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE, NULL, &session->map);
 	session->asking_ns = clock_now_ns() - start;
-	/* Sealed now, or (by a client that wants to be clever) before: slabd drains a private copy, which nobody else can write. */
-	if (!map && r != -ENOMEM) {
-		is_mapped = false;
-		map = mmap(NULL, LAYOUT_SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, session->fd, 0);
-		map = map == MAP_FAILED ? NULL : map;
+	if (session->map) {
+		segment_unmap(session->copy, LAYOUT_SESSION_BYTES);
+		session->copy = NULL;
+		readers_move(&arena->readers, &session->reader, reader_flag(session));
+	} else if (r == 0 || r == -EPERM) {
+		r = -EPERM;
+		use_copy(session);
+	} else {
+		log_error("client %u: its session segment could not be mapped again: %s", session->id, strerror(-r));
 	}
-	if (!map)
-		log_error("client %u: its session segment could not be mapped again: %s", session->id, strerror(errno));
-	session->map = map;
-	readers_move(&arena->readers, &session->reader, reader_flag(session));
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	/* What came free meanwhile was kept for it in case it reads. */
 	arena_trim(arena);
-	return is_mapped;
+	return r != -EPERM;
+}
+
+void
+session_take_copy(struct session *session)
+{
+	if (session->map || !session->copy)
+		return;
+	pthread_rwlock_wrlock(&session->arena->sessions_lock);
+	use_copy(session);
+	pthread_rwlock_unlock(&session->arena->sessions_lock);
 }
 
 void

@@ -80,6 +80,7 @@ struct session {
 	uint64_t asking_ns; /* what the last session_is_mapped_by_client() took */
 	int fd;               /* session segment; -1 in a read-only session */
 	void *map;
+	void *copy; /* a private mapping, which the segment is drained from when map could not be had again; NULL: none */
 	struct session_slot *slots; /* this, has_open, n_drawn and bytes_drawn are the ledger's */
 	uint32_t n_slots;
 	uint32_t end_off; /* where the next slot goes */
@@ -130,6 +131,8 @@ void session_leave(struct session *session);
 
 /* Does the process still map its session segment?  Only if its socket has ended.  Takes sessions_lock for writing, since nobody may use the map meanwhile. */
 bool session_is_mapped_by_client(struct session *session);
+/* The session is to be reaped: by the private mapping, if there is no other. */
+void session_take_copy(struct session *session);
 
 static inline struct layout_session *
 session_head(const struct session *session)

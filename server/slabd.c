@@ -399,6 +399,13 @@ make_arena(struct slabd *slabd, unsigned i, char *why, size_t why_size)
 	return r == -ENOTCONN ? 0 : r;
 }
 
+/* What libevent has to say is said as the rest is. */
+static void
+on_libevent(int severity, const char *message)
+{
+	log_line(severity >= EVENT_LOG_ERR ? LOG_LEVEL_ERROR : severity == EVENT_LOG_WARN ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, "libevent: %s", message);
+}
+
 int
 slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why, size_t why_size)
 {
@@ -409,6 +416,7 @@ slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why,
 	if (!slabd)
 		return -ENOMEM;
 	slabd->options = *options;
+	event_set_log_callback(on_libevent);
 	if (options->log_level)
 		log_set_level((enum log_level)options->log_level);
 	/* First: where descriptors run out libevent ends the process. */
@@ -601,19 +609,19 @@ slabd_run(struct slabd *slabd)
 	for (; n_started < slabd->n_loops && r == 0; n_started++)
 		r = pthread_create(&slabd->loops[n_started].thread, NULL, loop_thread, &slabd->loops[n_started]);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (r) {
+	if (r)
 		n_started--;
-		slabd_stop(slabd);
-	} else {
-		/* In the loop's first turn: who hears that slabd is ready is answered at once. */
-		event_base_once(slabd->loops[0].base, -1, EV_TIMEOUT, on_first_turn, slabd, NULL);
-	}
-	for (unsigned i = 0; slabd->options.has_signals && i < sizeof signals / sizeof signals[0]; i++) {
+	for (unsigned i = 0; slabd->options.has_signals && r == 0 && i < sizeof signals / sizeof signals[0]; i++) {
 		if (signals[i] == SIGHUP && !slabd->options.reread)
 			continue;
 		events[i] = evsignal_new(slabd->loops[0].base, signals[i], signals[i] == SIGHUP ? on_hangup : on_signal, slabd);
-		event_add(events[i], NULL);
+		r = !events[i] || event_add(events[i], NULL) < 0 ? ENOMEM : 0;
 	}
+	/* In the loop's first turn: who hears that slabd is ready is answered at once. */
+	if (r == 0 && event_base_once(slabd->loops[0].base, -1, EV_TIMEOUT, on_first_turn, slabd, NULL) < 0)
+		r = ENOMEM;
+	if (r)
+		slabd_stop(slabd);
 	event_base_dispatch(slabd->loops[0].base);
 	for (unsigned i = 1; i < n_started; i++)
 		pthread_join(slabd->loops[i].thread, NULL);

@@ -145,8 +145,7 @@ run(struct loop *loop, struct task *task)
 	}
 	conn->task = NULL;
 	take_off(loop, task);
-	conn_resume(conn);
-	if (request_answer(&task->request, task->op, task->id, status) < 0)
+	if (conn_resume(conn) < 0 || request_answer(&task->request, task->op, task->id, status) < 0)
 		conn_hang_up(conn);
 	task_free(task);
 }

@@ -40,6 +40,7 @@ CU_pSuite it_recall_suite(void);
 CU_pSuite it_debug_suite(void);
 CU_pSuite it_adopt_suite(void);
 CU_pSuite it_silent_suite(void);
+CU_pSuite it_shortage_suite(void);
 
 static const struct {
 	const char *name;
@@ -77,6 +78,7 @@ static const struct {
 	{"debug", it_debug_suite},
 	{"adopt", it_adopt_suite},
 	{"silent", it_silent_suite},
+	{"shortage", it_shortage_suite},
 };
 
 static int
