@@ -257,7 +257,8 @@ check-model:
 check-long: test-programs
 	tests/check-numa.sh $(B) || [ $$? = 77 ]
 	$(B)/tests/stress_kill --kills=5000
-	$(B)/tests/stress_kill --kills=2000 --threads=2 --recall
+	$(B)/tests/stress_kill --kills=5000 --threads=1 --recall
+	$(B)/tests/stress_kill --kills=5000 --threads=2 --recall
 
 # Speed (tests/bench).
 

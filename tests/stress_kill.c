@@ -41,6 +41,8 @@ enum {
 	SAMPLE_US = 2000,
 	COMPARE_EVERY = 10, /* kills */
 	MIN_RECALLED = 2, /* sheaves a kill */
+	MIN_FOREIGN = 20, /* frees by pointer of others' objects, for each kill */
+	MIN_UNSETTLED = 50, /* per cent of the victims, with such frees of which nobody but they knew */
 	PROGRESS_EVERY = 50,
 	AUDIT_TRIES = 20,   /* "undecided" means: look again */
 	MIN_INSIDE = 90,    /* per cent of the workers' time */
@@ -80,6 +82,7 @@ struct storm {
 	uint64_t n_allocated[GHOST_CACHES], n_freed[GHOST_CACHES], n_gone[GHOST_CACHES];
 	/* Figures. */
 	uint64_t n_dead[DEATH_CLASSES], n_in_op[GHOST_OPS], n_others, n_others_caught; /* others: no churners */
+	uint64_t n_unsettled;                                                          /* victims with frees of others' objects not yet claimed */
 	uint64_t n_samples, n_samples_inside;                                          /* of all workers at random instants: in a call? */
 	uint64_t n_audits, n_undecided_looks, n_comparisons;
 	uint64_t max_reaped_ns, sum_reaped_ns, max_committed;
@@ -493,6 +496,7 @@ kill_one(struct storm *s)
 	ghost_snapshot(&s->view, s->ghost, lane, &s->snapshot);
 	ghost_look(&s->view, pid, s->ghost->lane[lane].client, &death);
 	s->n_dead[classify(&death)]++;
+	s->n_unsettled += death.n_unsettled > 0;
 	if (lane >= GHOST_CHURNERS) {
 		s->n_others++;
 		s->n_others_caught += classify(&death) < DEATH_OTHER;
@@ -677,6 +681,22 @@ check_churn(struct storm *s)
 	check(s, reply.caches.n_discarded >= (uint64_t)MIN_DISCARDED * s->n_kills, "slabs were discarded all the while");
 }
 
+/* Frees of others' objects by pointer, that take effect later, are what else kills are to meet. */
+static void
+check_foreign(struct storm *s)
+{
+	union proto_request request = {.caches = {.after = s->view.cache[GHOST_KEPT] - 1}};
+	union proto_reply reply;
+
+	control_call(s, PROTO_OP_CACHES, &request, &reply);
+	printf("cache %s: %llu objects freed by another client than their owner; %llu victims had such frees of which nobody knew yet\n",
+		reply.caches.name, (unsigned long long)reply.caches.n_foreign_frees, (unsigned long long)s->n_unsettled);
+	check(s, reply.caches.n_foreign_frees >= (uint64_t)MIN_FOREIGN * s->n_kills, "others' objects were freed all the while");
+	/* With recalls they are claimed at once. */
+	check(s, s->recalls || s->n_unsettled * 100 >= (uint64_t)MIN_UNSETTLED * s->n_kills,
+		"most victims died with frees of others' objects that nobody knew of");
+}
+
 static void
 check_end(struct storm *s)
 {
@@ -686,6 +706,7 @@ check_end(struct storm *s)
 	int status;
 
 	check_churn(s);
+	check_foreign(s);
 	slabc_close(s->view.c);
 	s->has_view = false;
 	audit(s, &a);
