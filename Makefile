@@ -183,7 +183,7 @@ $(B)/%.o: %.c
 
 UNIT_SRC = tests/unit_main.c tests/skip.c tests/world.c $(filter-out tests/test_mutants.c,$(wildcard tests/test_*.c))
 IT_SRC = tests/it_main.c tests/skip.c $(wildcard tests/harness*.c) $(filter-out tests/it_main.c,$(wildcard tests/it_*.c))
-STRESS_SRC = tests/stress_kill.c $(wildcard tests/ghost*.c)
+STORM_SRC = tests/storm.c $(wildcard tests/ghost*.c)
 TEST_LIBS = -lcunit
 ALL_OBJ = $(SERVER_OBJ) $(CLIENT_OBJ) $(PROTO_OBJ) $(SHM_OBJ)
 SO_LINK = -L$(B) -lslabclient -Wl,-rpath,'$$ORIGIN/..'
@@ -194,7 +194,7 @@ $(B)/tests/unit: $(call obj,$(UNIT_SRC)) $(SERVER_OBJ) $(PROTO_OBJ) $(SHM_OBJ)
 $(B)/tests/it: $(call obj,$(IT_SRC)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK) $(CLIENT_LIBS) $(TEST_LIBS) -ldl
 
-$(B)/tests/stress_kill: $(call obj,$(STRESS_SRC)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.so
+$(B)/tests/stress_kill $(B)/tests/soak: $(B)/tests/%: $(B)/tests/%.o $(call obj,$(STORM_SRC)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK) $(CLIENT_LIBS)
 
 $(B)/tests/steady: $(B)/tests/steady.o $(B)/libslabclient.so
