@@ -227,7 +227,7 @@ $(B)/tests/die_at: $(call obj,tests/die_at.c) $(B)/shm/step.o $(SERVER_OBJ) $(PR
 $(B)/tests/attach: $(B)/tests/systemd/attach.o $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
 
-test-programs: all $(B)/tests/unit $(B)/tests/it $(B)/tests/stress_kill $(B)/tests/steady $(B)/tests/attach $(B)/tests/instructions $(B)/tests/instructions-inline
+test-programs: all $(B)/tests/unit $(B)/tests/it $(B)/tests/stress_kill $(B)/tests/soak $(B)/tests/steady $(B)/tests/attach $(B)/tests/instructions $(B)/tests/instructions-inline
 
 check: test-programs $(B)/tests/it-inline
 	$(MAKE) VARIANT=steps C_EXTRA=-DSLAB_STEPS build/steps/tests/test_mutants build/steps/tests/die_at
@@ -259,6 +259,7 @@ check-long: test-programs
 	$(B)/tests/stress_kill --kills=5000
 	$(B)/tests/stress_kill --kills=5000 --threads=1 --recall
 	$(B)/tests/stress_kill --kills=5000 --threads=2 --recall
+	$(B)/tests/soak
 
 # Speed (tests/bench).
 
@@ -394,7 +395,7 @@ help:
 	@echo "make check        all tests (root: also hugepage pools, other users, kills)"
 	@echo "make check-asan, check-tsan   unit and integration tests under sanitizers"
 	@echo "make check-mutants, check-model   each rule broken on purpose, in C and in the models (spin)"
-	@echo "make check-long   the kill storm ten times as long, and placement on two NUMA nodes (a guest in qemu)"
+	@echo "make check-long   the kill storm ten times as long, an hour (SOAK_S=3600) of everything, and placement on two NUMA nodes (a guest in qemu)"
 	@echo "make bench        speed beside glibc and tcmalloc;  make bench-trade   speed against memory, table and plot;  make bench-control   what a message costs"
 	@echo "make bench-peers  speed and memory beside DPDK, Boost.Interprocess, jemalloc, mimalloc, tcmalloc, as far as installed: tables and plots"
 	@echo "make install, uninstall       PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)"
