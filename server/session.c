@@ -424,6 +424,7 @@ session_is_mapped_by_client(struct session *session)
 		is_mapped = false;
 		map = mmap(NULL, LAYOUT_SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, session->fd, 0);
 		map = map == MAP_FAILED ? NULL : map;
+		session->is_sealed = true;
 	}
 	if (!map)
 		log_error("client %u: its session segment could not be mapped again: %s", session->id, strerror(errno));
@@ -566,8 +567,8 @@ slot_is_sound(const struct session *session, const struct session_slot *slot, ui
 	if (size >= SESSION_SLOT_SIZES || slot->bytes != (uint32_t)LAYOUT_SLOT_UNIT << size || slot->off < end || slot->off % slot->bytes ||
 		slot->off > LAYOUT_SESSION_BYTES - slot->bytes)
 		return false;
-	return !slot->cache || (arena_cache(session->arena, slot->cache) && slot->capacity > 0 && slot->capacity <= LAYOUT_MAX_SHEAF &&
-				       sheaf_bytes(slot->capacity) <= slot->bytes);
+	return !slot->cache || (arena_cache(session->arena, slot->cache) && (slot->capacity > 0 || session->is_sealed) &&
+				       slot->capacity <= LAYOUT_MAX_SHEAF && sheaf_bytes(slot->capacity) <= slot->bytes);
 }
 
 /* Counts the slots that there are, and lists the free ones. */
@@ -609,6 +610,7 @@ adopt_segment(struct session *session, char *why, size_t why_size)
 		session->map = mmap(NULL, LAYOUT_SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, session->fd, 0);
 		r = session->map == MAP_FAILED ? -errno : 0;
 		session->map = r < 0 ? NULL : session->map;
+		session->is_sealed = true;
 	}
 	if (r < 0)
 		snprintf(why, why_size, "the session segment of client %u: %s", session->client, strerror(-r));

@@ -78,6 +78,7 @@ struct session {
 	uint64_t asking_ns; /* what the last session_is_mapped_by_client() took */
 	int fd;               /* session segment; -1 in a read-only session */
 	void *map;
+	bool is_sealed; /* nobody can write the segment any more, and map is a copy: what is taken back, only the ledger's slots tell the next slabd */
 	struct session_slot *slots; /* this, has_open and n_drawn are the ledger's */
 	uint32_t n_slots;
 	uint32_t end_off; /* where the next slot goes */
