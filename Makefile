@@ -224,10 +224,14 @@ $(B)/tests/test_mutants: $(call obj,tests/test_mutants.c $(wildcard tests/steps_
 $(B)/tests/die_at: $(call obj,tests/die_at.c) $(B)/shm/step.o $(SERVER_OBJ) $(PROTO_OBJ) $(SHM_OBJ)
 	$(CC) $(LD_ALL) -o $@ $^ $(SERVER_LIBS)
 
+# Loaded before libc.
+$(B)/tests/jumps.so: $(B)/tests/jumps.o
+	$(CC) $(LD_ALL) -shared -o $@ $^
+
 $(B)/tests/attach: $(B)/tests/systemd/attach.o $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
 
-test-programs: all $(B)/tests/unit $(B)/tests/it $(B)/tests/stress_kill $(B)/tests/soak $(B)/tests/steady $(B)/tests/attach $(B)/tests/instructions $(B)/tests/instructions-inline
+test-programs: all $(B)/tests/unit $(B)/tests/it $(B)/tests/stress_kill $(B)/tests/soak $(B)/tests/jumps.so $(B)/tests/steady $(B)/tests/attach $(B)/tests/instructions $(B)/tests/instructions-inline
 
 check: test-programs $(B)/tests/it-inline
 	$(MAKE) VARIANT=steps C_EXTRA=-DSLAB_STEPS build/steps/tests/test_mutants build/steps/tests/die_at
@@ -256,6 +260,7 @@ check-model:
 # Placement is checked in a guest of two NUMA nodes, if there is a kernel for it (tests/check-numa.sh says where from).
 check-long: test-programs
 	tests/check-numa.sh $(B) || [ $$? = 77 ]
+	SLAB_ALIVE_S=300 $(B)/tests/it alive
 	$(B)/tests/stress_kill --kills=5000
 	$(B)/tests/stress_kill --kills=5000 --threads=1 --recall
 	$(B)/tests/stress_kill --kills=5000 --threads=2 --recall

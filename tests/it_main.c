@@ -39,6 +39,7 @@ CU_pSuite it_recall_suite(void);
 CU_pSuite it_debug_suite(void);
 CU_pSuite it_adopt_suite(void);
 CU_pSuite it_silent_suite(void);
+CU_pSuite it_alive_suite(void);
 
 static const struct {
 	const char *name;
@@ -75,6 +76,7 @@ static const struct {
 	{"debug", it_debug_suite},
 	{"adopt", it_adopt_suite},
 	{"silent", it_silent_suite},
+	{"alive", it_alive_suite},
 };
 
 static int
