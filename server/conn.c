@@ -479,7 +479,8 @@ find(const struct loop *loop, const struct loop_message *m)
 static enum proto_status
 check_resume(const struct conn *conn, const struct loop_message *m, char *why, size_t why_size)
 {
-	if (!conn || is_dead(conn)) {
+	/* One that waits to be reaped has ended, though its process may live: it no longer maps it. */
+	if (!conn || conn->is_dying || is_dead(conn)) {
 		snprintf(why, why_size, "there is no session of client %u here", m->client_id);
 		return PROTO_STATUS_STALE;
 	}

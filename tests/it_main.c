@@ -40,6 +40,7 @@ CU_pSuite it_debug_suite(void);
 CU_pSuite it_adopt_suite(void);
 CU_pSuite it_silent_suite(void);
 CU_pSuite it_alive_suite(void);
+CU_pSuite it_process_suite(void);
 
 static const struct {
 	const char *name;
@@ -77,6 +78,7 @@ static const struct {
 	{"adopt", it_adopt_suite},
 	{"silent", it_silent_suite},
 	{"alive", it_alive_suite},
+	{"process", it_process_suite},
 };
 
 static int
