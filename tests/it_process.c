@@ -630,6 +630,170 @@ it_equal_pids_in_two_namespaces(void)
 	check_whole(h, 0);
 }
 
+/* The process under the keeper, by the number that it has here. */
+static pid_t
+child_of(pid_t parent)
+{
+	char path[64];
+	int pid = 0;
+	FILE *file;
+
+	snprintf(path, sizeof path, "/proc/%d/task/%d/children", parent, parent);
+	file = fopen(path, "re");
+	CHECK(file && fscanf(file, "%d", &pid) == 1);
+	if (file)
+		fclose(file);
+	return pid;
+}
+
+/* The keeper is number 1 of a namespace of its own; NULL: there are none. */
+static struct harness *
+keeper_elsewhere(void)
+{
+	int here = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
+	struct harness *h;
+
+	REQUIRE(here >= 0);
+	if (unshare(CLONE_NEWPID) < 0) {
+		close(here);
+		return NULL;
+	}
+	h = harness_keeper(NULL, "--page-kind=4k");
+	REQUIRE(setns(here, CLONE_NEWPID) == 0);
+	close(here);
+	h->n_fds_before = harness_count_fds(getpid()) - (h->monitor >= 0);
+	return h;
+}
+
+struct thief_task {
+	struct harness *h;
+	struct identity victim;
+};
+
+static void
+be_raw(struct peer *me, void *arg)
+{
+	struct thief_task *task = arg;
+
+	be_twin(me, task->h, "raw", NULL);
+}
+
+static void
+steal(struct peer *me, void *arg)
+{
+	struct thief_task *task = arg;
+
+	(void)me;
+	CHECK(ask_resume(task->h, &task->victim) == PROTO_STATUS_ACCESS);
+}
+
+/*
+ * To a slabd in a PID namespace of its own all that live outside have no number: the right one is reaped, each takes up its own session with the next slabd,
+ * and nobody another's, though he knows its token.
+ */
+static void
+it_slabd_sees_no_pids(void)
+{
+	CLEANUP(harness_free) struct harness *h = keeper_elsewhere();
+	struct thief_task task = {.h = h};
+	struct identity id[2];
+	struct slabc_cache *k;
+	struct slabc *c;
+	pid_t pids[2], before;
+
+	if (!h) {
+		skip_without("PID namespaces");
+		return;
+	}
+	c = hold(h, "library", &k);
+	for (int i = 0; i < 2; i++) {
+		pids[i] = harness_spawn(h, be_raw, &task);
+		peer_get(harness_peer(h, pids[i]), &id[i], sizeof id[i]);
+		CHECK(harness_client_id(h, id[i].client_id).pid == 0);
+	}
+	harness_kill(h, pids[1], SIGKILL);
+	CHECK(EVENTUALLY(!is_there(h, id[1].client_id)));
+	CHECK(is_there(h, id[0].client_id) && is_there(h, slabc_client_id(c)));
+	check_whole(h, N_HELD);
+	before = (pid_t)harness_status(h).pid;
+	REQUIRE(kill(child_of(h->slabd), SIGKILL) == 0);
+	harness_wait_kept(h, before);
+	task.victim = id[0];
+	harness_join(h, harness_spawn(h, steal, &task));
+	CHECK(strcmp(harness_client_id(h, id[0].client_id).state, "detached") == 0);
+	CHECK(slabc_cache_shrink(k) == 0);
+	CHECK(strcmp(harness_client_id(h, slabc_client_id(c)).state, "live") == 0);
+	harness_kill(h, pids[0], SIGKILL);
+	CHECK(EVENTUALLY(!is_there(h, id[0].client_id)));
+	slabc_close(c);
+	check_whole(h, 0);
+}
+
+/* Children */
+
+static void
+die_before_a_child(struct peer *me, void *arg)
+{
+	struct close_task *task = arg;
+	struct slabc_cache *k, *mine;
+	struct slabc *c = hold(task->h, "dies first", &k);
+	uint32_t id = slabc_client_id(c);
+	struct pollfd p = {.events = POLLIN};
+
+	peer_put(me, &id, sizeof id);
+	if (fork() > 0)
+		pause();
+	p.fd = find_socket();
+	CHECK(p.fd >= 0);
+	peer_tell(me, 'c');
+	peer_await(me, 'd');
+	/* Its parent is dead: slabd has closed the socket that it has inherited. */
+	CHECK(poll(&p, 1, FOR_EVER_MS) == 1 && p.revents & POLLHUP);
+	errno = 0;
+	CHECK(slabc_alloc(k) == NULL && errno == ENOTCONN && strstr(slabc_last_error(), "fork"));
+	CHECK(slabc_cache_shrink(k) == -ENOTCONN);
+	slabc_close(c);
+	c = hold(task->h, "its own", &mine);
+	slabc_close(c);
+	peer_tell(me, 'o');
+	_exit(0);
+}
+
+/* The parent is reaped at once, though its child has the socket still, which goes on with a session of its own. */
+static void
+it_child_outlives_its_parent(void)
+{
+	enum { N_ROUNDS = 5, LIMIT_NS = 10000000, ANY_LIMIT_NS = 1000000000 };
+	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k");
+	struct close_task task = {.h = h};
+	int64_t best = ANY_LIMIT_NS;
+
+	for (int i = 0; i < N_ROUNDS; i++) {
+		pid_t pid = harness_spawn(h, die_before_a_child, &task);
+		struct peer *peer = harness_peer(h, pid);
+		int64_t start, took;
+		uint32_t id;
+
+		peer_get(peer, &id, sizeof id);
+		peer_await(peer, 'c');
+		check_whole(h, N_HELD);
+		start = harness_now_ns();
+		REQUIRE(kill(pid, SIGKILL) == 0);
+		while (is_there(h, id) && harness_now_ns() - start < ANY_LIMIT_NS)
+			continue;
+		took = harness_now_ns() - start;
+		CHECK(took < ANY_LIMIT_NS);
+		best = took < best ? took : best;
+		harness_kill(h, pid, SIGKILL);
+		check_whole(h, 0);
+		peer_tell(peer, 'd');
+		peer_await(peer, 'o');
+	}
+	printf(" %.1f ms ", (double)best / 1e6);
+	CHECK(best <= LIMIT_NS);
+	check_whole(h, 0);
+}
+
 CU_pSuite
 it_process_suite(void)
 {
@@ -646,5 +810,7 @@ it_process_suite(void)
 	CU_ADD_TEST(suite, it_pid_is_used_again);
 	CU_ADD_TEST(suite, it_pid_is_used_again_meanwhile);
 	CU_ADD_TEST(suite, it_equal_pids_in_two_namespaces);
+	CU_ADD_TEST(suite, it_slabd_sees_no_pids);
+	CU_ADD_TEST(suite, it_child_outlives_its_parent);
 	return suite;
 }
