@@ -187,7 +187,7 @@ $(B)/%.o: %.c
 
 UNIT_SRC = tests/unit_main.c tests/skip.c tests/world.c $(filter-out tests/test_mutants.c,$(wildcard tests/test_*.c))
 IT_SRC = tests/it_main.c tests/skip.c $(wildcard tests/harness*.c) $(filter-out tests/it_main.c,$(wildcard tests/it_*.c))
-STRESS_SRC = tests/stress_kill.c $(wildcard tests/ghost*.c)
+STORM_SRC = tests/storm.c $(wildcard tests/ghost*.c)
 TEST_LIBS = -lcunit
 ALL_OBJ = $(SERVER_OBJ) $(CLIENT_OBJ) $(PROTO_OBJ) $(SHM_OBJ)
 SO_LINK = -L$(B) -lslabclient -Wl,-rpath,'$$ORIGIN/..'
@@ -198,7 +198,7 @@ $(B)/tests/unit: $(call obj,$(UNIT_SRC)) $(SERVER_OBJ) $(PROTO_OBJ) $(SHM_OBJ)
 $(B)/tests/it: $(call obj,$(IT_SRC)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK) $(CLIENT_LIBS) $(TEST_LIBS) -ldl
 
-$(B)/tests/stress_kill: $(call obj,$(STRESS_SRC)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.so
+$(B)/tests/stress_kill $(B)/tests/soak: $(B)/tests/%: $(B)/tests/%.o $(call obj,$(STORM_SRC)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK) $(CLIENT_LIBS)
 
 # Functions of libc that fail on order (tests/fail_at.h), what they are preloaded into, and who orders.
@@ -238,11 +238,15 @@ $(B)/tests/test_mutants: $(call obj,tests/test_mutants.c $(wildcard tests/steps_
 $(B)/tests/die_at: $(call obj,tests/die_at.c) $(B)/shm/step.o $(SERVER_OBJ) $(PROTO_OBJ) $(SHM_OBJ)
 	$(CC) $(LD_ALL) -o $@ $^ $(SERVER_LIBS)
 
+# Loaded before libc.
+$(B)/tests/jumps.so: $(B)/tests/jumps.o
+	$(CC) $(LD_ALL) -shared -o $@ $^
+
 $(B)/tests/attach: $(B)/tests/systemd/attach.o $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
 
-test-programs: all $(B)/tests/unit $(B)/tests/it $(B)/tests/stress_kill $(B)/tests/steady $(B)/tests/attach $(B)/tests/instructions $(B)/tests/instructions-inline \
-	$(B)/tests/fail $(B)/tests/fail_at.so $(B)/tests/fail_worker
+test-programs: all $(B)/tests/unit $(B)/tests/it $(B)/tests/stress_kill $(B)/tests/soak $(B)/tests/jumps.so $(B)/tests/steady $(B)/tests/attach $(B)/tests/instructions \
+	$(B)/tests/instructions-inline $(B)/tests/fail $(B)/tests/fail_at.so $(B)/tests/fail_worker
 
 check: test-programs $(B)/tests/it-inline
 	$(MAKE) VARIANT=steps C_EXTRA=-DSLAB_STEPS build/steps/tests/test_mutants build/steps/tests/die_at
@@ -271,9 +275,12 @@ check-model:
 # Placement is checked in a guest of two NUMA nodes, if there is a kernel for it (tests/check-numa.sh says where from).
 check-long: test-programs
 	tests/check-numa.sh $(B) || [ $$? = 77 ]
+	SLAB_ALIVE_S=300 $(B)/tests/it alive
 	$(B)/tests/stress_kill --kills=5000
-	$(B)/tests/stress_kill --kills=2000 --threads=2 --recall
+	$(B)/tests/stress_kill --kills=5000 --threads=1 --recall
+	$(B)/tests/stress_kill --kills=5000 --threads=2 --recall
 	BUILD=$(B) SLABD=$(B)/slabd $(B)/tests/fail --all
+	$(B)/tests/soak
 
 # Speed (tests/bench).
 
@@ -409,7 +416,7 @@ help:
 	@echo "make check        all tests (root: also hugepage pools, other users, kills)"
 	@echo "make check-asan, check-tsan   unit and integration tests under sanitizers"
 	@echo "make check-mutants, check-model   each rule broken on purpose, in C and in the models (spin)"
-	@echo "make check-long   the kill storm ten times as long, a shortage at every call, and placement on two NUMA nodes (a guest in qemu)"
+	@echo "make check-long   the kill storm ten times as long, a shortage at every call, an hour (SOAK_S=3600) of everything, and placement on two NUMA nodes (a guest in qemu)"
 	@echo "make bench        speed beside glibc and tcmalloc;  make bench-trade   speed against memory, table and plot;  make bench-control   what a message costs"
 	@echo "make bench-peers  speed and memory beside DPDK, Boost.Interprocess, jemalloc, mimalloc, tcmalloc, as far as installed: tables and plots"
 	@echo "make install, uninstall       PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)"

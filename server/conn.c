@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,6 +28,9 @@ enum { PACKETS_A_TURN = 16, HELLO_S = 2, LOOK_AGAIN_S = 1, LOOK_AGAIN_MAX_S = 64
 
 /* For which the dead wait for others: a millisecond each, in which the loop does what there is to do. */
 enum { MAX_REAP_TURNS = 8, REAP_TURN_US = 1 };
+
+/* linux/magic.h has it since 6.9. */
+enum { PID_FS_MAGIC = 0x50494446 };
 
 static const uint64_t slow_pause_ns = 5000000000u;
 
@@ -479,15 +484,38 @@ find(const struct loop *loop, const struct loop_message *m)
 	return NULL;
 }
 
+/*
+ * Is the peer of the new socket the session's process?  That one lives, so its number is nobody else's, and was not when the peer connected; a process of
+ * another PID namespace, which has no number here, is known by its pidfd, where these have inodes of their own (Linux 6.9).
+ */
+static bool
+is_same_process(const struct conn *conn, const struct loop_message *m)
+{
+	socklen_t length = sizeof(int);
+	struct stat mine, its;
+	struct statfs fs;
+	int pidfd;
+	bool is_same;
+
+	if (m->pid != 0 || conn->session->pid != 0)
+		return conn->session->pid == m->pid;
+	if (getsockopt(m->fd, SOL_SOCKET, CONN_SO_PEERPIDFD, &pidfd, &length) < 0)
+		return false;
+	is_same = fstatfs(pidfd, &fs) == 0 && fs.f_type == PID_FS_MAGIC && fstat(pidfd, &its) == 0 && fstat(conn->pidfd, &mine) == 0 &&
+		  its.st_dev == mine.st_dev && its.st_ino == mine.st_ino;
+	close(pidfd);
+	return is_same;
+}
+
 static enum proto_status
 check_resume(const struct conn *conn, const struct loop_message *m, char *why, size_t why_size)
 {
-	if (!conn || is_dead(conn)) {
+	/* One that waits to be reaped has ended, though its process may live: it no longer maps it. */
+	if (!conn || conn->is_dying || is_dead(conn)) {
 		snprintf(why, why_size, "there is no session of client %u here", m->client_id);
 		return PROTO_STATUS_STALE;
 	}
-	/* Its process lives, so its number is nobody else's, and was not when the peer connected. */
-	if (!conn->session->token || conn->session->token != m->token || conn->session->pid != m->pid) {
+	if (!conn->session->token || conn->session->token != m->token || !is_same_process(conn, m)) {
 		snprintf(why, why_size, "the session of client %u is another process's", m->client_id);
 		return PROTO_STATUS_ACCESS;
 	}

@@ -37,6 +37,7 @@ struct take {
 	struct session *session;
 	struct cache *cache;
 	struct sheaf *sheaf;
+	uint16_t *bound; /* of a sealed session, in the ledger: that many entries are left; else NULL */
 	const struct sheaf *record; /* of an unsettled sheaf: words as read at the frees */
 	struct node *node; /* whose lock is held */
 	struct node_sheaf *barn;
@@ -154,6 +155,14 @@ take_mark(struct take *t, uint32_t place, const struct slab_object *o)
 	return true;
 }
 
+/* What slabd writes into a sealed session's sheaf dies with it: the next one finds the sheaf as it was, and goes by the ledger. */
+__attribute__((always_inline)) static inline void
+keep_bound(const struct take *t, uint32_t n)
+{
+	if (t->bound)
+		atomic_write(t->bound, (uint16_t)n);
+}
+
 static void
 take_entry(struct take *t, uint32_t n)
 {
@@ -170,6 +179,7 @@ take_entry(struct take *t, uint32_t n)
 		return;
 	}
 	atomic_write(&t->sheaf->size, n);
+	keep_bound(t, n);
 	STEP(TAKE_REMOVED);
 	if (MUTANT(READ_TWICE) && is_good) {
 		place = atomic_read(&t->sheaf->entry[n]);
@@ -191,6 +201,7 @@ take_unsettled(struct take *t, uint32_t n)
 	STEP(TAKE_CLEARED);
 	/* order: TAKEN release - the record was read as far as the sheaf has shrunk: its thread may write it anew when that is empty */
 	atomic_write_release(&t->sheaf->size, n);
+	keep_bound(t, n);
 	STEP(TAKE_REMOVED);
 	if (!is_won || !take_mark(t, place, &o))
 		claim_lost(t->session, t->cache);
@@ -240,12 +251,15 @@ grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 		.session = session,
 		.cache = arena_cache(session->arena, session->slots[slot].cache),
 		.sheaf = session_sheaf(session, slot),
+		.bound = session->is_bounded ? &session->slots[slot].capacity : NULL,
 		.page = NO_PAGE,
 	};
 
 	/* order: SHEAF_SIZE acquire - pairs with sheaf_push(): the entries below it */
 	size = atomic_read_acquire(&t.sheaf->size);
-	if (size > capacity) {
+	if (size > capacity && session->is_bounded) {
+		size = capacity;
+	} else if (size > capacity) {
 		session_fault(session, "a sheaf larger than its capacity");
 		if (!MUTANT(TRUST_SIZE))
 			size = capacity;

@@ -138,7 +138,7 @@ struct ledger_client {
 /* Slabd's word on a slot of a session. */
 struct session_slot {
 	uint32_t off; /* bytes, in the segment */
-	uint16_t capacity;
+	uint16_t capacity; /* of a session that is dying: entries that have not been taken back */
 	uint16_t cache; /* 0: with nobody, on the free list of its size */
 	uint32_t next;  /* free list: slot + 1; means nothing to an adopter */
 	uint32_t bytes; /* power of two; 0: no such slot yet */

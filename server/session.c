@@ -433,6 +433,7 @@ use_copy(struct session *session)
 {
 	session->map = session->copy;
 	session->copy = NULL;
+	session->is_bounded = true;
 	readers_move(&session->arena->readers, &session->reader, reader_flag(session));
 }
 
@@ -627,8 +628,8 @@ slot_is_sound(const struct session *session, const struct session_slot *slot, ui
 	if (size >= SESSION_SLOT_SIZES || slot->bytes != (uint32_t)LAYOUT_SLOT_UNIT << size || slot->off < end || slot->off % slot->bytes ||
 		slot->off > LAYOUT_SESSION_BYTES - slot->bytes)
 		return false;
-	return !slot->cache || (arena_cache(session->arena, slot->cache) && slot->capacity > 0 && slot->capacity <= LAYOUT_MAX_SHEAF &&
-				       sheaf_bytes(slot->capacity) <= slot->bytes);
+	return !slot->cache || (arena_cache(session->arena, slot->cache) && (slot->capacity > 0 || session->is_bounded) &&
+				       slot->capacity <= LAYOUT_MAX_SHEAF && sheaf_bytes(slot->capacity) <= slot->bytes);
 }
 
 /* Counts the slots that there are, and lists the free ones. */
@@ -670,6 +671,7 @@ adopt_segment(struct session *session, char *why, size_t why_size)
 		session->map = mmap(NULL, LAYOUT_SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, session->fd, 0);
 		r = session->map == MAP_FAILED ? -errno : 0;
 		session->map = r < 0 ? NULL : session->map;
+		session->is_bounded = true;
 	}
 	if (r < 0)
 		snprintf(why, why_size, "the session segment of client %u: %s", session->client, strerror(-r));
@@ -697,6 +699,7 @@ session_adopt(struct session **sessionp, struct arena *arena, uint32_t client, i
 		.uid = kept->uid,
 		.gid = kept->gid,
 		.is_readonly = kept->is_readonly,
+		.is_bounded = kept->state == LEDGER_CLIENT_DYING,
 		.is_recallable = kept->is_recallable,
 		/* What it has is not counted yet: the first who asks does. */
 		.quota = {.granted = UINT64_MAX / 2},

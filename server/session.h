@@ -81,6 +81,7 @@ struct session {
 	int fd;               /* session segment; -1 in a read-only session */
 	void *map;
 	void *copy; /* a private mapping, which the segment is drained from when map could not be had again; NULL: none */
+	bool is_bounded; /* what is taken back may be out of a copy of the segment, so that only the ledger's slots tell the next slabd */
 	struct session_slot *slots; /* this, has_open, n_drawn and bytes_drawn are the ledger's */
 	uint32_t n_slots;
 	uint32_t end_off; /* where the next slot goes */

@@ -41,6 +41,8 @@ CU_pSuite it_debug_suite(void);
 CU_pSuite it_adopt_suite(void);
 CU_pSuite it_silent_suite(void);
 CU_pSuite it_shortage_suite(void);
+CU_pSuite it_alive_suite(void);
+CU_pSuite it_process_suite(void);
 
 static const struct {
 	const char *name;
@@ -79,6 +81,8 @@ static const struct {
 	{"adopt", it_adopt_suite},
 	{"silent", it_silent_suite},
 	{"shortage", it_shortage_suite},
+	{"alive", it_alive_suite},
+	{"process", it_process_suite},
 };
 
 static int
