@@ -101,6 +101,16 @@ struct harness *harness_slabd(const char *arguments, ...) __attribute__((format(
 struct harness *harness_keeper(const char *program, const char *arguments);
 pid_t harness_kill_kept(struct harness *h);
 void harness_wait_kept(struct harness *h, pid_t before);
+/*
+ * harness_kept.c: the keeper stops, and slabd dies (its pid): nobody starts the next until _go_on().  What the keeper holds: the nth memory of that name
+ * (with several arenas in no order), opened anew, -1: none; and how many session segments.
+ */
+pid_t harness_stop_and_kill(struct harness *h);
+void harness_go_on(struct harness *h, pid_t before);
+int harness_open_held(const struct harness *h, const char *name, unsigned nth);
+unsigned harness_count_kept(const struct harness *h);
+/* The slabd under it, also one that does not say; 0: there is none. */
+pid_t harness_child(const struct harness *h);
 /* With a configuration file; its path is harness_config(). Afterwards another file and SIGHUP: returns once slabd has reread it. */
 struct harness *harness_slabd_config(const char *text);
 void harness_reload(struct harness *h, const char *text);

@@ -154,29 +154,6 @@ stop_busy(struct harness *h, unsigned n, const pid_t *pids)
 		harness_join(h, pids[i]);
 }
 
-/* Session segments that the keeper has. */
-static unsigned
-count_kept(const struct harness *h)
-{
-	char path[320], link[64];
-	struct dirent *e;
-	unsigned n = 0;
-	DIR *dir;
-
-	snprintf(path, sizeof path, "/proc/%d/fd", h->slabd);
-	dir = opendir(path);
-	while (dir && (e = readdir(dir))) {
-		ssize_t length;
-
-		snprintf(path, sizeof path, "/proc/%d/fd/%s", h->slabd, e->d_name);
-		length = readlink(path, link, sizeof link);
-		n += length > 20 && strncmp(link, "/memfd:slabd:session", 20) == 0;
-	}
-	if (dir)
-		closedir(dir);
-	return n;
-}
-
 static void
 check_audit(struct harness *h)
 {
@@ -203,7 +180,7 @@ check_at_rest(struct harness *h)
 	CHECK(EVENTUALLY(harness_status(h).n_sessions == 0));
 	check_audit(h);
 	CHECK(harness_audit(h).n_out == 0 && harness_audit(h).n_barn == 0);
-	CHECK(EVENTUALLY(count_kept(h) == 0));
+	CHECK(EVENTUALLY(harness_count_kept(h) == 0));
 	CHECK(EVENTUALLY(has_committed_right(h)));
 }
 
@@ -214,7 +191,7 @@ it_clients_go_on(void)
 	pid_t pids[2];
 
 	start_busy(h, 2, pids);
-	CHECK(EVENTUALLY(count_kept(h) == 2));
+	CHECK(EVENTUALLY(harness_count_kept(h) == 2));
 	harness_kill_kept(h);
 	CHECK(harness_log_count(h, "adopted from slabd") == 1);
 	check_audit(h);
@@ -264,26 +241,6 @@ it_kills_in_want(void)
 
 /* Without slabd for a moment */
 
-/* The keeper stops, and slabd dies: nobody starts the next until go_on(). Its pid. */
-static pid_t
-stop_and_kill(struct harness *h)
-{
-	pid_t pid = (pid_t)harness_status(h).pid;
-
-	/* What it was sent it has. */
-	CHECK(EVENTUALLY(count_kept(h) == harness_status(h).n_sessions));
-	REQUIRE(kill(h->slabd, SIGSTOP) == 0);
-	REQUIRE(kill(pid, SIGKILL) == 0);
-	return pid;
-}
-
-static void
-go_on(struct harness *h, pid_t before)
-{
-	REQUIRE(kill(h->slabd, SIGCONT) == 0);
-	harness_wait_kept(h, before);
-}
-
 struct keeping_task {
 	struct harness *h;
 	unsigned n;
@@ -327,10 +284,10 @@ it_client_dies_meanwhile(void)
 		peer_get(harness_peer(h, pids[i]), &kept.client_id, sizeof kept.client_id);
 	}
 	REQUIRE(harness_audit_cache(h, "reclaimed").n_held == 500);
-	before = stop_and_kill(h);
+	before = harness_stop_and_kill(h);
 	harness_kill(h, pids[0], SIGKILL);
 	harness_kill(h, pids[1], SIGKILL);
-	go_on(h, before);
+	harness_go_on(h, before);
 	CHECK(harness_log_count(h, "has ended: 500 of its objects freed") == 1);
 	CHECK(harness_log_count(h, "has ended: 500 kept for who adopts them") == 1);
 	CHECK(harness_audit_cache(h, "kept").n_orphans == 500 && harness_audit_cache(h, "reclaimed").n_out == 0);
@@ -518,7 +475,7 @@ it_deadlines_are_kept(void)
 	REQUIRE(slabc_open(&c, &o) == 0);
 	k = harness_open_cache(c, "k", 64, 0);
 	nowait = harness_open_cache(c, "nowait", 64, SLABC_NOWAIT);
-	before = stop_and_kill(h);
+	before = harness_stop_and_kill(h);
 	start = harness_now_ns();
 	CHECK(slabc_alloc(k) == NULL && errno == ETIMEDOUT);
 	CHECK(harness_now_ns() - start > INT64_C(250000000));
@@ -526,12 +483,45 @@ it_deadlines_are_kept(void)
 	start = harness_now_ns();
 	CHECK(slabc_alloc(nowait) == NULL && errno == EAGAIN);
 	CHECK(harness_now_ns() - start < INT64_C(200000000));
-	go_on(h, before);
+	harness_go_on(h, before);
 	CHECK((p = slabc_alloc(k)) != NULL);
 	slabc_free(k, p);
 	CHECK(EVENTUALLY((p = slabc_alloc(nowait)) != NULL || errno != EAGAIN) && p != NULL);
 	slabc_free(nowait, p);
 	CHECK(slabc_cache_open(c, "other", 64, NULL, &other) == 0);
+	slabc_close(c);
+	check_at_rest(h);
+}
+
+/* More connect at once than a user may have without a session: who is turned away tries again, and has not lost his. */
+static void
+it_many_connect_at_once(void)
+{
+	enum { FILES = 200, LIMIT = FILES / 4 };
+	CLEANUP(harness_free) struct harness *h = harness_new();
+	struct slabc_options o = SLABC_OPTIONS_INIT;
+	struct slabc *c = NULL;
+	struct slabc_cache *k;
+	int fds[LIMIT];
+	void *p;
+
+	h->is_kept = true;
+	h->n_files = FILES;
+	REQUIRE(harness_start(h, NULL, "--page-kind=4k"));
+	o.socket = h->socket;
+	o.timeout_ms = 200;
+	REQUIRE(slabc_open(&c, &o) == 0);
+	k = harness_open_cache(c, "k", 64, 0);
+	REQUIRE((p = slabc_alloc(k)) != NULL);
+	harness_kill_kept(h);
+	/* With the harness's own there is no room for another. */
+	for (int i = 0; i < LIMIT - 1; i++)
+		REQUIRE((fds[i] = raw_connect(h->socket)) >= 0 && raw_hello(fds[i]) == 0);
+	CHECK(slabc_cache_shrink(k) == -ETIMEDOUT);
+	for (int i = 0; i < LIMIT - 1; i++)
+		close(fds[i]);
+	CHECK(EVENTUALLY(slabc_cache_shrink(k) == 0));
+	slabc_free(k, p);
 	slabc_close(c);
 	check_at_rest(h);
 }
@@ -769,30 +759,6 @@ it_settings_change_meanwhile(void)
 
 /* Refusals */
 
-/* The keeper's descriptor of the memory of that name, opened anew; -1: none. */
-static int
-open_held(const struct harness *h, const char *name)
-{
-	char path[320], link[64] = {0};
-	struct dirent *e;
-	DIR *dir;
-	int fd = -1;
-
-	snprintf(path, sizeof path, "/proc/%d/fd", h->slabd);
-	dir = opendir(path);
-	while (dir && (e = readdir(dir)) && fd < 0) {
-		ssize_t n;
-
-		snprintf(path, sizeof path, "/proc/%d/fd/%s", h->slabd, e->d_name);
-		n = readlink(path, link, sizeof link - 1);
-		if (n > 0 && strncmp(link, "/memfd:", 7) == 0 && strncmp(link + 7, name, strlen(name)) == 0)
-			fd = open(path, O_RDWR | O_CLOEXEC);
-	}
-	if (dir)
-		closedir(dir);
-	return fd;
-}
-
 static uint64_t
 round_page(uint64_t n)
 {
@@ -840,8 +806,8 @@ it_refuses_what_is_not_sound(void)
 		unsigned char byte, other;
 		int fd;
 
-		before = stop_and_kill(h);
-		fd = open_held(h, spoils[i].memory);
+		before = harness_stop_and_kill(h);
+		fd = harness_open_held(h, spoils[i].memory, 0);
 		REQUIRE(fd >= 0 && pread(fd, &byte, 1, (off_t)spoils[i].off) == 1);
 		other = byte ^ 0x7f;
 		REQUIRE(pwrite(fd, &other, 1, (off_t)spoils[i].off) == 1);
@@ -876,10 +842,10 @@ it_any_byte_may_be_wrong(void)
 
 	REQUIRE(slabc_alloc(k) != NULL);
 	for (int i = 0; i < N; i++) {
-		pid_t before = stop_and_kill(h);
+		pid_t before = harness_stop_and_kill(h);
 		unsigned char byte, other;
 		uint64_t off;
-		int fd = open_held(h, "slabd:ledger");
+		int fd = harness_open_held(h, "slabd:ledger", 0);
 
 		REQUIRE(fd >= 0 && pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head);
 		off = UNITS_OFF + round_page(head.n_units) + sizeof(struct slab) + (unsigned)rand_r(&seed) % sizeof(struct slab);
@@ -917,10 +883,10 @@ it_undoes_what_was_half_done(void)
 
 	REQUIRE(slabc_alloc(k) != NULL);
 	CHECK(EVENTUALLY(has_committed_right(h)));
-	before = stop_and_kill(h);
-	ledger = open_held(h, "slabd:ledger");
-	arena = open_held(h, "slabd:arena");
-	data = open_held(h, "slabd:data");
+	before = harness_stop_and_kill(h);
+	ledger = harness_open_held(h, "slabd:ledger", 0);
+	arena = harness_open_held(h, "slabd:arena", 0);
+	data = harness_open_held(h, "slabd:data", 0);
 	REQUIRE(ledger >= 0 && arena >= 0 && data >= 0);
 	REQUIRE(fallocate(data, 0, (off_t)COMING * UNIT_BYTES, 2 * UNIT_BYTES) == 0);
 	REQUIRE(pwrite(ledger, states, 2, (off_t)(UNITS_OFF + COMING)) == 2);
@@ -928,7 +894,7 @@ it_undoes_what_was_half_done(void)
 	REQUIRE(pread(arena, &page, sizeof page, (off_t)page_off) == (ssize_t)sizeof page && page.cache == 0);
 	stray.incarnation = page.incarnation;
 	REQUIRE(pwrite(arena, &stray, sizeof stray, (off_t)page_off) == (ssize_t)sizeof stray);
-	go_on(h, before);
+	harness_go_on(h, before);
 	CHECK(has_committed_right(h));
 	REQUIRE(pread(arena, &page, sizeof page, (off_t)page_off) == (ssize_t)sizeof page);
 	CHECK(page.cache == 0 && page.incarnation != stray.incarnation);
@@ -1104,7 +1070,7 @@ die_at(const char *path, unsigned i)
 	/* And that one's ledger can be adopted as well. */
 	harness_kill_kept(h);
 	check_audit(h);
-	if (!CHECK(EVENTUALLY(has_committed_right(h))) || !CHECK(count_kept(h) == 0))
+	if (!CHECK(EVENTUALLY(has_committed_right(h))) || !CHECK(harness_count_kept(h) == 0))
 		printf("    at %s %u\n", deaths[i].step, deaths[i].skip);
 }
 
@@ -1228,6 +1194,7 @@ it_adopt_suite(void)
 	CU_ADD_TEST(suite, it_readers_go_on);
 	CU_ADD_TEST(suite, it_waiting_for_a_name);
 	CU_ADD_TEST(suite, it_deadlines_are_kept);
+	CU_ADD_TEST(suite, it_many_connect_at_once);
 	CU_ADD_TEST(suite, it_token_and_process_must_be_right);
 	CU_ADD_TEST(suite, it_program_closes_all);
 	CU_ADD_TEST(suite, it_keeper_is_killed);
