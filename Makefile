@@ -49,9 +49,11 @@ SERVER_SRC = \
 	server/claim.c \
 	server/config.c \
 	server/conn.c \
+	server/drain.c \
 	server/ephemeral.c \
 	server/geometry.c \
 	server/grant.c \
+	server/inspect.c \
 	server/ladder.c \
 	server/ledger.c \
 	server/listener.c \
@@ -105,7 +107,7 @@ CLIENT_SRC = \
 	client/sized.c \
 	client/slabclient.c \
 	client/thread.c
-CTL_SRC = client/ctl/ask.c client/ctl/command.c client/ctl/leaks.c client/ctl/main.c client/ctl/show.c client/ctl/table.c client/reach.c
+CTL_SRC = client/ctl/ask.c client/ctl/command.c client/ctl/drain.c client/ctl/leaks.c client/ctl/main.c client/ctl/show.c client/ctl/table.c client/reach.c
 
 obj = $(patsubst %.c,$(B)/%.o,$(1))
 SHM_OBJ = $(call obj,$(SHM_SRC)) $(B)/layout_hash.o

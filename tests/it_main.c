@@ -39,6 +39,8 @@ CU_pSuite it_recall_suite(void);
 CU_pSuite it_debug_suite(void);
 CU_pSuite it_adopt_suite(void);
 CU_pSuite it_silent_suite(void);
+CU_pSuite it_refusal_suite(void);
+CU_pSuite it_drain_suite(void);
 
 static const struct {
 	const char *name;
@@ -75,6 +77,8 @@ static const struct {
 	{"debug", it_debug_suite},
 	{"adopt", it_adopt_suite},
 	{"silent", it_silent_suite},
+	{"refusal", it_refusal_suite},
+	{"drain", it_drain_suite},
 };
 
 static int
