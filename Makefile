@@ -260,6 +260,7 @@ check-long: test-programs
 	tests/check-numa.sh $(B) || [ $$? = 77 ]
 	$(B)/tests/stress_kill --kills=5000
 	$(B)/tests/stress_kill --kills=2000 --threads=2 --recall
+	SLABD=$(B)/slabd SLABCTL=$(B)/slabctl SLABD_KEEPER=$(B)/slabd-keeper $(B)/tests/it adopt-long
 
 # Speed (tests/bench).
 
@@ -395,7 +396,7 @@ help:
 	@echo "make check        all tests (root: also hugepage pools, other users, kills)"
 	@echo "make check-asan, check-tsan   unit and integration tests under sanitizers"
 	@echo "make check-mutants, check-model   each rule broken on purpose, in C and in the models (spin)"
-	@echo "make check-long   the kill storm ten times as long, and placement on two NUMA nodes (a guest in qemu)"
+	@echo "make check-long   the kill storm ten times as long, 200 kills of slabd, and placement on two NUMA nodes (a guest in qemu)"
 	@echo "make bench        speed beside glibc and tcmalloc;  make bench-trade   speed against memory, table and plot;  make bench-control   what a message costs"
 	@echo "make bench-peers  speed and memory beside DPDK, Boost.Interprocess, jemalloc, mimalloc, tcmalloc, as far as installed: tables and plots"
 	@echo "make install, uninstall       PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)"
