@@ -43,7 +43,7 @@ drain_release(struct conn *conn)
 		return;
 	conn->is_draining = false;
 	pthread_mutex_lock(&slabd->drain_lock);
-	if (atomic_add(&slabd->n_drains, -1u) == 1 && !slabd->is_drained) {
+	if (atomic_add(&slabd->n_drains, -1u) == 1 && !slabd->is_drained && !slabd->is_ending) {
 		log_notice("drain: whoever wanted it has gone, and sessions are taken again");
 		set_all(slabd, false);
 	}

@@ -255,7 +255,7 @@ session_new(struct session **sessionp, struct arena *arena, const struct session
 {
 	struct session *session = calloc(1, sizeof *session);
 	uint32_t max_sessions;
-	bool is_refused, is_draining;
+	bool is_refused, is_draining, was_draining;
 	int r = 0;
 
 	if (!session) {
@@ -280,8 +280,10 @@ session_new(struct session **sessionp, struct arena *arena, const struct session
 		session_free(session);
 		return r;
 	}
+	was_draining = MUTANT(DRAIN_LOOKED_AT_FIRST) && arena->is_draining;
+	STEP(SESSION_ASKED);
 	pthread_rwlock_wrlock(&arena->sessions_lock);
-	is_draining = arena->is_draining;
+	is_draining = MUTANT(DRAIN_LOOKED_AT_FIRST) ? was_draining : arena->is_draining;
 	is_refused = is_over_limit(arena, who->uid);
 	max_sessions = arena->options.max_sessions;
 	session->client = is_refused || is_draining ? 0 : take_client(arena);

@@ -327,34 +327,34 @@ take_arena(struct slabd *slabd, struct arena *arena, unsigned number, uint64_t s
 	return 0;
 }
 
-/* Verifies all that was left, before any of it is changed.  0, SLABD_E_REFUSED or a negative errno. */
+/* Verifies all that was left, before any of it is changed; or, may_adopt false, only has it seen.  0, SLABD_E_REFUSED or a negative errno. */
 static int
-verify_arenas(struct slabd *slabd, struct arena **verified, char *why, size_t why_size)
+verify_arenas(struct slabd *slabd, bool may_adopt, struct arena **verified, char *why, size_t why_size)
 {
 	char failed[256];
-	int r = 0;
+	int r = may_adopt ? 0 : SLABD_E_REFUSED;
 
 	slabd->inspections = calloc(STORE_MAX_ARENAS, sizeof *slabd->inspections);
 	if (!slabd->inspections)
 		return -ENOMEM;
 	for (unsigned number = 0; number < STORE_MAX_ARENAS; number++) {
 		struct inspection *inspection = &slabd->inspections[slabd->n_inspections];
-		int adopted;
+		int adopted = -EBUSY;
 
 		if (!store_has_left(&slabd->store, number, 0))
 			continue;
 		inspect_begin(inspection, &slabd->store, number);
-		adopted = adopt_arena(&verified[number], &slabd->store, number, failed, sizeof failed);
-		inspect_end(inspection, adopted < 0 ? failed : NULL);
-		slabd->n_inspections++;
-		inspection->found.arena = slabd->n_inspections;
+		if (may_adopt)
+			adopted = adopt_arena(&verified[number], &slabd->store, number, failed, sizeof failed);
+		inspect_end(inspection, !may_adopt ? why : adopted < 0 ? failed : NULL);
+		inspection->found.arena = ++slabd->n_inspections;
 		if (adopted == -ENOMEM)
 			return adopted;
-		if (adopted < 0 && r == 0)
+		if (adopted < 0 && r == 0) {
+			r = SLABD_E_REFUSED;
 			snprintf(why, why_size, "arena '%s' (number %u in the store) is not adopted: %s", *inspection->found.name ? inspection->found.name : "?",
 				number, failed);
-		if (adopted < 0)
-			r = SLABD_E_REFUSED;
+		}
 	}
 	return r;
 }
@@ -372,11 +372,11 @@ take_arenas(struct slabd *slabd, char *why, size_t why_size)
 	r = store_claim(&slabd->store, &writer);
 	if (r == -EBUSY) {
 		snprintf(why, why_size, "nothing is adopted: slabd %d, which has the ledgers, is alive", writer);
-		return SLABD_E_REFUSED;
+		return verify_arenas(slabd, false, verified, why, why_size);
 	}
 	for (unsigned number = 0; slabd->options.starts_empty && number < STORE_MAX_ARENAS; number++)
 		store_drop_left(&slabd->store, number, 0);
-	r = slabd->options.starts_empty ? 0 : verify_arenas(slabd, verified, why, why_size);
+	r = slabd->options.starts_empty ? 0 : verify_arenas(slabd, true, verified, why, why_size);
 	for (unsigned number = 0; number < STORE_MAX_ARENAS; number++) {
 		if (r != 0)
 			adopt_leave(verified[number]);
@@ -679,6 +679,7 @@ slabd_free(struct slabd *slabd)
 {
 	if (!slabd)
 		return;
+	slabd->is_ending = true;
 	/* Clients find the next one where this one is. */
 	if (slabd->outcome == SLABD_E_AGAIN)
 		listener_leave(slabd->listener);

@@ -91,6 +91,7 @@ struct slabd {
 	pthread_mutex_t drain_lock;
 	uint32_t n_drains; /* atomic */
 	bool is_drained;
+	bool is_ending; /* in slabd_free() */
 	struct event *decay; /* loop 0's, as the next one */
 	struct event *collapse; /* NULL: no arena has transparent huge pages */
 	uint64_t started_ns; /* monotonic */

@@ -129,9 +129,9 @@ void harness_check_audit(struct harness *h);
 bool harness_has_committed_right(struct harness *h);
 /* All have gone: nothing is out, or in a barn, nothing more is kept for anybody, and no page is committed that is not counted. */
 void harness_check_at_rest(struct harness *h);
-/* From SIGKILL to the first answer of the next slabd, and many of that: prints them, and returns the median. */
+/* From SIGKILL to the first answer of the next slabd; prints these, and what slabd says that it needed for adoptions, and returns the median. */
 int64_t harness_time_kill(struct harness *h);
-int64_t harness_print_times(int64_t *ns, unsigned n);
+int64_t harness_print_times(const struct harness *h, int64_t *ns, unsigned n);
 /* With a configuration file; its path is harness_config(). Afterwards another file and SIGHUP: returns once slabd has reread it. */
 struct harness *harness_slabd_config(const char *text);
 void harness_reload(struct harness *h, const char *text);

@@ -163,11 +163,43 @@ by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-int64_t
-harness_print_times(int64_t *ns, unsigned n)
+/* What slabd says that its adoptions took; how many. */
+static unsigned
+read_adoptions(const struct harness *h, int64_t *ns)
+{
+	FILE *log = fopen(h->log, "re");
+	char line[512];
+	unsigned n = 0;
+
+	while (log && n < MAX_TIMES && fgets(line, sizeof line, log)) {
+		const char *at = strstr(line, "adopted from slabd") ? strstr(line, "way, in ") : NULL;
+		long long us;
+
+		if (at && sscanf(at, "way, in %lld us", &us) == 1)
+			ns[n++] = us * 1000;
+	}
+	if (log)
+		fclose(log);
+	return n;
+}
+
+static void
+print_times(const char *what, int64_t *ns, unsigned n)
 {
 	qsort(ns, n, sizeof *ns, by_size);
-	printf(" %u kills, from SIGKILL to serving: median %.1f ms, longest %.1f ms ", n, (double)ns[n / 2] / 1e6, (double)ns[n - 1] / 1e6);
+	if (n > 0)
+		printf("%s median %.1f ms, longest %.1f ms", what, (double)ns[n / 2] / 1e6, (double)ns[n - 1] / 1e6);
+}
+
+int64_t
+harness_print_times(const struct harness *h, int64_t *ns, unsigned n)
+{
+	static int64_t adoptions[MAX_TIMES];
+
+	printf(" %u kills", n);
+	print_times(", from SIGKILL to serving:", ns, n);
+	print_times("; of it adopting:", adoptions, read_adoptions(h, adoptions));
+	printf(" ");
 	return ns[n / 2];
 }
 
@@ -203,5 +235,5 @@ harness_storm(const struct storm *storm)
 	}
 	harness_stop_busy(h, storm->n_busy, pids);
 	harness_check_at_rest(h);
-	harness_print_times(times, storm->n_kills);
+	harness_print_times(h, times, storm->n_kills);
 }

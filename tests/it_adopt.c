@@ -613,6 +613,7 @@ it_refuses_what_is_not_sound(void)
 		{"slabd:ledger", offsetof(struct ledger_head, magic), "ledger: it does not begin as one"},
 		{"slabd:ledger", offsetof(struct ledger_head, layout_hash) + 3, "layout: the ledger is of layout"},
 		{"slabd:ledger", offsetof(struct ledger_head, ledger_hash) + 3, "layout: the ledger is of layout"},
+		{"slabd:ledger", offsetof(struct ledger_head, layout_version), "layout: the ledger is of layout"},
 		{"slabd:ledger", offsetof(struct ledger_head, ledger_bytes) + 2, "ledger: its size is"},
 		{"slabd:ledger", offsetof(struct ledger_head, words_bytes) + 2, "ledger: its size is"},
 		{"slabd:ledger", offsetof(struct ledger_head, n_segments), "ledger: the table of data segments"},
@@ -881,7 +882,7 @@ it_adopts_32_gib(void)
 	slabc_free_bulk(k, 4000, p);
 	slabc_close(c);
 	harness_check_at_rest(h);
-	harness_print_times(&time, 1);
+	harness_print_times(h, &time, 1);
 }
 
 /* Killed at each step */

@@ -16,14 +16,21 @@ CU_pSuite it_drain_suite(void);
 enum { OUT_BYTES = 8192, MAX_NAMES = 64 };
 
 static int
-open_one(const struct harness *h, const char *label, struct slabc **cp)
+open_in(const struct harness *h, const char *arena, const char *label, struct slabc **cp)
 {
 	struct slabc_options o = SLABC_OPTIONS_INIT;
 
 	o.socket = h->socket;
+	o.arena = arena;
 	o.label = label;
 	o.timeout_ms = HARNESS_PATIENCE_MS;
 	return slabc_open(cp, &o);
+}
+
+static int
+open_one(const struct harness *h, const char *label, struct slabc **cp)
+{
+	return open_in(h, "default", label, cp);
 }
 
 /* slabctl drain, in a process of its own that says how it ended. */
@@ -137,16 +144,17 @@ static void
 it_drain_has_its_time(void)
 {
 	static struct drain d;
-	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k");
+	CLEANUP(harness_free) struct harness *h =
+		harness_slabd_config("[arena]\nsize = 8M\npage-kind = 4k\n[arena second]\nsize = 8M\npage-kind = 4k\n");
 	struct slabc *c = NULL, *late = NULL;
 	char said[64];
 	pid_t pid;
 
-	REQUIRE(open_one(h, "a worker", &c) == 0);
+	REQUIRE(open_in(h, "second", "a worker", &c) == 0);
 	d = (struct drain){.h = h, .arguments = "--timeout=1 drain"};
 	pid = start_drain(&d);
 	end_drain(&d, pid);
-	CHECK(d.status == 1 && strstr(d.out, "a worker") && strstr(d.out, "slabd is not drained"));
+	CHECK(d.status == 1 && strstr(d.out, "second") && strstr(d.out, "a worker") && strstr(d.out, "slabd is not drained"));
 	snprintf(said, sizeof said, "%d", getpid());
 	CHECK(strstr(d.out, said) != NULL);
 	CHECK(EVENTUALLY(open_one(h, "late", &late) == 0));

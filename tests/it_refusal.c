@@ -8,7 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
 
 #include "server/ledger.h"
 #include "tests/harness.h"
@@ -162,6 +165,36 @@ it_inspect_says_which_check_failed(void)
 	slabc_close(d);
 }
 
+/* A predecessor that lives has the ledgers, and the store has them too: nothing is looked into. */
+static void
+it_waits_beside_a_living_predecessor(void)
+{
+	static char out[OUT_BYTES];
+	CLEANUP(harness_free) struct harness *h = harness_new();
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int notify = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	char path[96], said[64];
+	FILE *script;
+
+	snprintf(address.sun_path, sizeof address.sun_path, "%s/notify", h->dir);
+	REQUIRE(notify >= 0 && pidfd >= 0 && fcntl(pidfd, F_SETFD, 0) == 0 && bind(notify, (struct sockaddr *)&address, sizeof address) == 0);
+	snprintf(path, sizeof path, "%s/start", h->dir);
+	script = fopen(path, "we");
+	REQUIRE(script != NULL);
+	fprintf(script, "exec 3<&%d 4</dev/null\nexport LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=+P%x:+0l FDSTORE=100 NOTIFY_SOCKET=%s/notify\nexec %s \"$@\"\n",
+		pidfd, (unsigned)getpid(), h->dir, harness_path("SLABD"));
+	REQUIRE(fclose(script) == 0);
+	snprintf(h->program, sizeof h->program, "/bin/sh %s", path);
+	REQUIRE(harness_start(h, NULL, "--page-kind=4k"));
+	snprintf(said, sizeof said, "slabd %d, which has the ledgers, is alive", getpid());
+	CHECK(harness_log_count(h, said) == 1);
+	CHECK(ctl(h, out, "inspect", NULL) == 1 && strstr(out, said));
+	CHECK(ctl(h, out, "status", NULL) == 3 && strstr(out, said));
+	CHECK(harness_stop_slabd(h, SIGTERM) == 3);
+	close(pidfd);
+	close(notify);
+}
+
 /* Another binary */
 
 /* In the place of the file. */
@@ -311,6 +344,7 @@ it_refusal_suite(void)
 	CU_pSuite suite = harness_suite("refusal");
 
 	CU_ADD_TEST(suite, it_inspect_says_which_check_failed);
+	CU_ADD_TEST(suite, it_waits_beside_a_living_predecessor);
 	CU_ADD_TEST(suite, it_upgrade_of_another_layout_is_refused);
 	CU_ADD_TEST(suite, it_upgrade_of_another_ledger_is_refused);
 	return suite;
