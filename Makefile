@@ -51,9 +51,11 @@ SERVER_SRC = \
 	server/claim.c \
 	server/config.c \
 	server/conn.c \
+	server/drain.c \
 	server/ephemeral.c \
 	server/geometry.c \
 	server/grant.c \
+	server/inspect.c \
 	server/ladder.c \
 	server/ledger.c \
 	server/listener.c \
@@ -109,7 +111,7 @@ CLIENT_SRC = \
 	client/sized.c \
 	client/slabclient.c \
 	client/thread.c
-CTL_SRC = client/ctl/ask.c client/ctl/command.c client/ctl/leaks.c client/ctl/main.c client/ctl/show.c client/ctl/table.c client/reach.c
+CTL_SRC = client/ctl/ask.c client/ctl/command.c client/ctl/drain.c client/ctl/leaks.c client/ctl/main.c client/ctl/show.c client/ctl/table.c client/reach.c
 
 obj = $(patsubst %.c,$(B)/%.o,$(1))
 SHM_OBJ = $(call obj,$(SHM_SRC)) $(B)/layout_hash.o
@@ -275,10 +277,11 @@ check-model:
 # Placement is checked in a guest of two NUMA nodes, if there is a kernel for it (tests/check-numa.sh says where from).
 check-long: test-programs
 	tests/check-numa.sh $(B) || [ $$? = 77 ]
-	SLAB_ALIVE_S=300 $(B)/tests/it alive
+	SLABD=$(B)/slabd SLABCTL=$(B)/slabctl SLABD_KEEPER=$(B)/slabd-keeper SLAB_ALIVE_S=300 $(B)/tests/it alive
 	$(B)/tests/stress_kill --kills=5000
 	$(B)/tests/stress_kill --kills=5000 --threads=1 --recall
 	$(B)/tests/stress_kill --kills=5000 --threads=2 --recall
+	SLABD=$(B)/slabd SLABCTL=$(B)/slabctl SLABD_KEEPER=$(B)/slabd-keeper $(B)/tests/it adopt-long
 	BUILD=$(B) SLABD=$(B)/slabd $(B)/tests/fail --all
 	$(B)/tests/soak
 
@@ -416,7 +419,8 @@ help:
 	@echo "make check        all tests (root: also hugepage pools, other users, kills)"
 	@echo "make check-asan, check-tsan   unit and integration tests under sanitizers"
 	@echo "make check-mutants, check-model   each rule broken on purpose, in C and in the models (spin)"
-	@echo "make check-long   the kill storm ten times as long, a shortage at every call, an hour (SOAK_S=3600) of everything, and placement on two NUMA nodes (a guest in qemu)"
+	@echo "make check-long   the kill storm ten times as long, 200 kills of slabd, a shortage at every call, an hour (SOAK_S=3600) of everything, and placement on two NUMA"
+	@echo "                  nodes (a guest in qemu)"
 	@echo "make bench        speed beside glibc and tcmalloc;  make bench-trade   speed against memory, table and plot;  make bench-control   what a message costs"
 	@echo "make bench-peers  speed and memory beside DPDK, Boost.Interprocess, jemalloc, mimalloc, tcmalloc, as far as installed: tables and plots"
 	@echo "make install, uninstall       PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)"

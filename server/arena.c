@@ -538,10 +538,10 @@ write_head(struct arena *arena)
 		.magic = LEDGER_MAGIC,
 		.layout_hash = layout_hash,
 		.ledger_hash = ledger_hash,
+		.layout_version = LAYOUT_VERSION,
 		.ledger_bytes = arena->ledger_bytes,
 		.arena_bytes = arena->bytes,
 		.words_bytes = arena->words_bytes,
-		.writer = (uint32_t)getpid(),
 		.limit_bytes = arena->options.limit_bytes,
 		.reserve_bytes = arena->options.reserve_bytes,
 		.page_kind = arena->options.page_kind,
@@ -552,6 +552,7 @@ write_head(struct arena *arena)
 		.n_units = arena_count_units(arena),
 		.max_slabs = arena->max_slabs,
 	};
+	ledger_sign(head);
 	memcpy(head->name, arena->name, sizeof head->name);
 	if (getrandom(&head->first_generation, sizeof head->first_generation, 0) < 0)
 		head->first_generation = (uint32_t)getpid();

@@ -164,6 +164,7 @@ struct arena {
 	uint64_t n_dead;
 	uint64_t n_dead_faults; /* of sessions that have ended */
 	unsigned n_sessions;
+	bool is_draining; /* it takes no more (drain.h) */
 	unsigned n_named;
 	pthread_mutex_t quota_lock; /* over a count (quota.c); taken after a session's work */
 	uint64_t counted_ns;        /* when the last one was; any loop's guess */

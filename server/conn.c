@@ -16,6 +16,7 @@
 #include "proto/channel.h"
 #include "proto/codec.h"
 #include "server/clock.h"
+#include "server/drain.h"
 #include "server/log.h"
 #include "server/reaper.h"
 #include "server/request.h"
@@ -41,6 +42,7 @@ conn_close_socket(struct conn *conn)
 		return;
 	task_cancel(conn);
 	watch_end_all(conn);
+	drain_release(conn);
 	if (conn->readable)
 		event_free(conn->readable);
 	if (conn->writable)
@@ -587,6 +589,7 @@ conn_free(struct conn *conn)
 	conn_has_session(conn);
 	task_cancel(conn);
 	watch_end_all(conn);
+	drain_release(conn);
 	if (conn->fd >= 0) {
 		if (conn->readable)
 			event_free(conn->readable);

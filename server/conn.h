@@ -41,6 +41,7 @@ struct conn {
 	bool is_stranger; /* counted by server/strangers.h; or over its limit, and to be told so */
 	bool is_over_limit;
 	bool is_refusal_logged;
+	bool is_draining; /* it wants slabd drained (drain.h) */
 	struct ucred sender; /* of the packet being handled; pid 0: not known */
 	uint64_t nonce;      /* 0: none was given out */
 	struct session *session;

@@ -244,6 +244,14 @@ listener_new(struct listener **listenerp, struct slabd *slabd, const struct slab
 }
 
 void
+listener_leave(struct listener *listener)
+{
+	if (!listener->is_kept)
+		return;
+	listener->is_kept = listener->is_bound = false;
+}
+
+void
 listener_free(struct listener *listener)
 {
 	if (!listener)

@@ -57,6 +57,13 @@ request_status_of(int r)
 }
 
 static enum proto_status
+refuse_unadopted(struct request *q)
+{
+	REFUSE(q, PROTO_STATUS_BUSY, "slabd %s serves nobody: it has not adopted what a dead slabd left, and keeps it (slabctl inspect): %.200s", SLABD_VERSION,
+		q->conn->loop->slabd->why);
+}
+
+static enum proto_status
 request_hello(struct request *q)
 {
 	const struct proto_hello_request *in = &q->in->hello;
@@ -65,6 +72,9 @@ request_hello(struct request *q)
 	if (in->version != PROTO_VERSION)
 		REFUSE(q, PROTO_STATUS_VERSION, "slabd %s speaks protocol version %d, %s speaks version %u", SLABD_VERSION, PROTO_VERSION,
 			in->library, in->version);
+	/* As long as another slabd may adopt it its clients, who are of its layout, wait. */
+	if (in->layout_hash != layout_hash && q->conn->loop->slabd->is_refused)
+		return refuse_unadopted(q);
 	if (in->layout_hash != layout_hash)
 		REFUSE(q, PROTO_STATUS_LAYOUT, "slabd %s has layout %016llx, %s has layout %016llx: they are not of the same version",
 			SLABD_VERSION, (unsigned long long)layout_hash, in->library, (unsigned long long)in->layout_hash);
@@ -543,6 +553,8 @@ request_dispatch(struct request *q, enum proto_op op)
 
 	if (!q->conn->has_hello && op != PROTO_OP_HELLO)
 		REFUSE(q, PROTO_STATUS_STATE, "HELLO comes first, then %s", proto_op_name(op));
+	if (q->conn->loop->slabd->is_refused && op != PROTO_OP_HELLO && op != PROTO_OP_INSPECT)
+		return refuse_unadopted(q);
 	status = request_pick_arena(q, op);
 	if (status != PROTO_STATUS_OK)
 		return status;

@@ -24,7 +24,7 @@ struct conn;
 /* At the beginning all is 0 up to `out`; of the rest, which is large and mostly not used, what the reply to the op has, and `why` is empty. */
 struct request {
 	struct conn *conn;
-	struct arena *arena; /* set before request_<op> is called, but for HELLO, ATTACH, RESUME, BYE and ARENAS (request_access.c) */
+	struct arena *arena; /* set before request_<op> is called, but for HELLO, ATTACH, RESUME, BYE, ARENAS, INSPECT and DRAIN (request_access.c) */
 	bool is_waited; /* the peer wants a reply */
 	bool is_heavy;  /* it turned out so: REQUEST_E_HEAVY */
 	bool is_moved;
@@ -99,5 +99,7 @@ enum proto_status request_orphans(struct request *q);
 enum proto_status request_reclaim(struct request *q);
 enum proto_status request_arenas(struct request *q);
 enum proto_status request_nodes(struct request *q);
+enum proto_status request_inspect(struct request *q);
+enum proto_status request_drain(struct request *q);
 
 #endif

@@ -87,7 +87,8 @@ request_pick_arena(struct request *q, enum proto_op op)
 	enum proto_status status;
 	const char *name;
 
-	if (op == PROTO_OP_HELLO || op == PROTO_OP_ATTACH || op == PROTO_OP_BYE || op == PROTO_OP_RESUME || op == PROTO_OP_ARENAS)
+	if (op == PROTO_OP_HELLO || op == PROTO_OP_ATTACH || op == PROTO_OP_BYE || op == PROTO_OP_RESUME || op == PROTO_OP_ARENAS ||
+		op == PROTO_OP_INSPECT || op == PROTO_OP_DRAIN)
 		return PROTO_STATUS_OK;
 	name = arena_field(q, op);
 	if (session) {

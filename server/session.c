@@ -258,7 +258,7 @@ session_new(struct session **sessionp, struct arena *arena, const struct session
 {
 	struct session *session = calloc(1, sizeof *session);
 	uint32_t max_sessions;
-	bool is_refused;
+	bool is_refused, is_draining, was_draining;
 	int r = 0;
 
 	if (!session) {
@@ -284,14 +284,20 @@ session_new(struct session **sessionp, struct arena *arena, const struct session
 		session_free(session);
 		return -ENOMEM;
 	}
+	was_draining = MUTANT(DRAIN_LOOKED_AT_FIRST) && arena->is_draining;
+	STEP(SESSION_ASKED);
 	pthread_rwlock_wrlock(&arena->sessions_lock);
+	is_draining = MUTANT(DRAIN_LOOKED_AT_FIRST) ? was_draining : arena->is_draining;
 	is_refused = is_over_limit(arena, who->uid);
 	max_sessions = arena->options.max_sessions;
-	session->client = is_refused ? 0 : take_client(arena);
+	session->client = is_refused || is_draining ? 0 : take_client(arena);
 	if (session->client)
 		r = enter(session, who->pidfd);
 	pthread_rwlock_unlock(&arena->sessions_lock);
-	if (is_refused) {
+	if (is_draining) {
+		snprintf(why, why_size, "slabd takes no new sessions: it drains (slabctl drain), and stops when those that it has have ended");
+		r = -EBUSY;
+	} else if (is_refused) {
 		snprintf(why, why_size, "uid %u has its %u sessions in arena '%s'; max-sessions= in [arena %s] says how many", who->uid,
 			max_sessions, arena->name, arena->name);
 		log_notice("pid %d refused: %s", who->pid, why);

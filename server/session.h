@@ -105,7 +105,7 @@ struct session_who {
 	int pidfd; /* kept for the next slabd, if there is a store */
 };
 
-/* Appears in the arena.  0, or a negative errno with a sentence: -EUSERS no client slot, -EDQUOT the user has its share, -ENOMEM.  Takes sessions_lock. */
+/* Appears in the arena.  0, or a negative errno with a sentence: -EUSERS no client slot, -EDQUOT the user has its share, -EBUSY slabd drains, -ENOMEM.  Takes sessions_lock. */
 int session_new(struct session **sessionp, struct arena *arena, const struct session_who *who, char *why, size_t why_size);
 
 /* Leaves the arena; its sheaves are drained and its words walked. still_named: words may go on naming the client, whose slot then waits. */

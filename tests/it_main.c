@@ -43,6 +43,9 @@ CU_pSuite it_silent_suite(void);
 CU_pSuite it_shortage_suite(void);
 CU_pSuite it_alive_suite(void);
 CU_pSuite it_process_suite(void);
+CU_pSuite it_refusal_suite(void);
+CU_pSuite it_drain_suite(void);
+CU_pSuite it_adopt_long_suite(void);
 
 static const struct {
 	const char *name;
@@ -83,6 +86,9 @@ static const struct {
 	{"shortage", it_shortage_suite},
 	{"alive", it_alive_suite},
 	{"process", it_process_suite},
+	{"refusal", it_refusal_suite},
+	{"drain", it_drain_suite},
+	{"adopt-long", it_adopt_long_suite},
 };
 
 static int
@@ -91,7 +97,8 @@ is_wanted(const char *name, int argc, char **argv)
 	for (int i = 1; i < argc; i++)
 		if (strcmp(argv[i], name) == 0)
 			return 1;
-	return argc < 2;
+	/* What takes minutes is asked for by name. */
+	return argc < 2 && !strstr(name, "-long");
 }
 
 int

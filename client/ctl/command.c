@@ -90,6 +90,15 @@ command_list(struct ctl *ctl)
 	return EXIT_SUCCESS;
 }
 
+int
+command_inspect(struct ctl *ctl)
+{
+	union proto_request request = {0};
+
+	ask_open(&ctl->ask);
+	return print_list(ctl, &request, NULL) > 0 ? ASK_EXIT_FOUND : EXIT_SUCCESS;
+}
+
 /* What changed too fast, or was looked at too slowly, is looked at anew, so often at most. */
 enum { MAX_AUDITS = 4 };
 

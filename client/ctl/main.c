@@ -3,8 +3,8 @@
  * slabctl: asks slabd what it knows, and prints it; administers caches and orphans.
  *
  * Each command is an op or a few; a list is walked by asking for what comes after the last answer.
- * Exit status: 0; 1: the audit found objects lost or doubled, or pages missing, or orphans --none some; 2: usage; 3: slabd cannot be asked, or refused;
- * 4: the audit could not judge all objects.
+ * Exit status: 0; 1: the audit found objects lost or doubled, or pages missing, orphans --none some, inspect any, or drain's time is over; 2: usage;
+ * 3: slabd cannot be asked, or refused; 4: the audit could not judge all objects.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -124,6 +124,21 @@ static const struct show_view nodes_view[] = {
 	{0, NULL},
 };
 
+static const struct show_view inspect_view[] = {
+	{SHOW(inspect, name), "name"},
+	{SHOW(inspect, server), "left by"},
+	{SHOW(inspect, layout_version), "version"},
+	{SHOW(inspect, layout_hash), "layout"},
+	{SHOW(inspect, ledger_hash), "ledger"},
+	{SHOW(inspect, n_segments), "segments"},
+	{SHOW(inspect, bytes), "bytes"},
+	{SHOW(inspect, n_sessions), "sessions"},
+	{SHOW(inspect, n_clients), "clients"},
+	{SHOW(inspect, n_caches), "caches"},
+	{SHOW(inspect, failed), "failed"},
+	{0, NULL},
+};
+
 /* SLABC_RECLAIM and so on; PROTO_CLIENT_. */
 static const char *const cache_flags[] = {"reclaim", "shared", "nowait", "no_owner", "runs", "debug", "sanity", "red_zone", "poison", "user", NULL};
 static const char *const session_flags[] = {"rdonly", "norecall", NULL};
@@ -152,6 +167,8 @@ static const struct command commands[] = {
 		.show = {PROTO_OP_TUNE, NULL, NULL}},
 	{.name = "arenas", .run = command_list, .show = {PROTO_OP_ARENAS, arenas_view, may_names}},
 	{.name = "nodes", .run = command_list, .show = {PROTO_OP_NODES, nodes_view, NULL}},
+	{.name = "inspect", .run = command_inspect, .show = {PROTO_OP_INSPECT, inspect_view, NULL}},
+	{.name = "drain", .run = command_drain, .options = COMMAND_WAITS, .show = {PROTO_OP_DRAIN, NULL, NULL}},
 };
 
 static const char help[] =
@@ -166,12 +183,14 @@ static const char help[] =
 	"  orphans          what clients left that have died, a line for each and its cache\n"
 	"  leaks [CACHE]    who holds how much, of which cache and, in debug caches, from which call site\n"
 	"  audit            look for objects that are in no place, or in two\n"
+	"  inspect          what a slabd that refuses to adopt has found, a line for each arena\n"
 	"\n"
 	"For root, slabd's own user, and the arena's owner:\n"
 	"  orphans reclaim  free orphans: those of --cache, of --client, or --older-than; one of these must be given\n"
 	"  shrink [CACHE]   give back what lies idle, of a cache or of all\n"
 	"  destroy CACHE    end a cache that nobody has open and nobody needs\n"
 	"  tune CACHE KNOB=VALUE...  change sheaf_capacity, barn_full, min_partial, max_cached, cpu_partial, barn_empty; VALUE may be default, or none\n"
+	"  drain            take no new sessions, wait until there are none, and stop slabd; ended before, nothing has changed\n"
 	"\n"
 	"Options:\n"
 	"  --socket=PATH    slabd's socket; default: $SLABD_SOCKET, else " SLABC_DEFAULT_SOCKET "\n"
@@ -182,11 +201,11 @@ static const char help[] =
 	"  --client=ID      orphans: only of this client\n"
 	"  --none           orphans: exit status 1 if there are any\n"
 	"  --older-than=TIME  orphans: only of clients that died so long ago; seconds, or with s, m, h, d\n"
-	"  --timeout=SECONDS  how long to wait for each answer; default: 5; audit: 60\n"
+	"  --timeout=SECONDS  how long to wait for each answer; default: 5; audit: 60; drain: how long for the sessions, default: for ever\n"
 	"  --help, --version\n"
 	"\n"
-	"Exit status: 0; 1: the audit found lost or doubled objects, or missing pages, or orphans --none some; 2: usage; 3: no answer from slabd, or a\n"
-	"refusal; 4: the audit could not judge all objects.\n";
+	"Exit status: 0; 1: the audit found lost or doubled objects, or missing pages, orphans --none some, or inspect any, or sessions are left after\n"
+	"drain's time; 2: usage; 3: no answer from slabd, or a refusal; 4: the audit could not judge all objects.\n";
 
 static int
 parse_timeout(const char *text)
@@ -332,6 +351,10 @@ main(int argc, char **argv)
 		ctl.ask.source = "$SLABD_SOCKET";
 	}
 	parse(&ctl, argc, argv);
+	if (ctl.command->options & COMMAND_WAITS) {
+		ctl.wait_s = ctl.ask.timeout_s;
+		ctl.ask.timeout_s = 0;
+	}
 	if (ctl.ask.timeout_s == 0)
 		ctl.ask.timeout_s = ctl.command->show.op == PROTO_OP_AUDIT ? AUDIT_TIMEOUT_S : DEFAULT_TIMEOUT_S;
 	status = ctl.command->run(&ctl);
