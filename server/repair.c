@@ -17,6 +17,9 @@
 /* After it ran it does not for so many times the time that it took, and so many portions are the most; who wants it meanwhile naps, so many times. */
 enum { PAUSE_SHARE = 4, MAX_PORTIONS = 32, NAP_NS = 1000000, MAX_NAPS = 20 };
 
+/* Of one cache. */
+enum { MAX_AUDITS = 4 };
+
 /* What a session has idle of a cache, in sheaves and stashes. */
 static uint64_t
 idle_of(const struct session *session, uint32_t cache)
@@ -102,15 +105,28 @@ glance(struct cache *cache, struct repair_walk *walk)
 	return audit_begin(&walk->audit, cache->arena, cache->id, repair_tell) < 0 ? -ENOMEM : REPAIR_E_MORE;
 }
 
+/* Of the audit; what it cannot judge it is asked about anew.  It also ends short of memory: then what it has seen so far is what there is. */
+static int
+go_on(struct cache *cache, struct repair_walk *walk)
+{
+	int r = audit_step(walk->audit);
+
+	if (r == AUDIT_E_MORE)
+		return REPAIR_E_MORE;
+	if (r < 0 || !cache || audit_result(walk->audit)->n_undecided == 0 || ++walk->n_audits >= MAX_AUDITS)
+		return 0;
+	repair_end(walk);
+	return audit_begin(&walk->audit, cache->arena, cache->id, repair_tell) < 0 ? -ENOMEM : REPAIR_E_MORE;
+}
+
 int
 repair_step(struct arena *arena, struct repair_walk *walk)
 {
 	struct cache *cache = arena_cache(arena, walk->cache);
 	int r = 0;
 
-	/* It ends by itself, short of memory too: then what it has seen so far is what there is. */
 	if (walk->audit)
-		r = audit_step(walk->audit) == AUDIT_E_MORE ? REPAIR_E_MORE : 0;
+		r = go_on(cache, walk);
 	else if (cache && !(cache->flags & LAYOUT_CACHE_NO_OWNER) && (walk->glance.started_ns || cache_count_out(cache) > 0))
 		r = glance(cache, walk);
 	if (r != REPAIR_E_MORE)

@@ -31,6 +31,7 @@ struct repair_walk {
 	uint32_t cache;
 	struct census_walk glance;
 	struct audit_walk *audit;
+	unsigned n_audits;
 };
 
 enum { REPAIR_E_MORE = 1 };
