@@ -113,7 +113,6 @@ it_drain_waits_for_the_last(void)
 	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k --threads=2");
 	pid_t pids[2] = {harness_spawn(h, stay, h), harness_spawn(h, stay, h)}, pid;
 	struct slabc *c = NULL;
-	char said[32];
 
 	for (int i = 0; i < 2; i++)
 		peer_await(harness_peer(h, pids[i]), 'r');
@@ -132,8 +131,6 @@ it_drain_waits_for_the_last(void)
 	harness_kill(h, pids[1], SIGKILL);
 	end_drain(&d, pid);
 	CHECK(d.status == 0 && strstr(d.out, "2 sessions are left"));
-	snprintf(said, sizeof said, "pid %d", pids[1]);
-	CHECK(strstr(d.out, said) != NULL);
 	CHECK(wait_slabd(h) == 0);
 	CHECK(access(h->socket, F_OK) < 0);
 	CHECK(harness_log_count(h, "drained: stopping") == 1);
