@@ -109,6 +109,23 @@ hold_some(struct kill_crew *crew)
 	alloc_some(crew, 3);
 }
 
+/* The one that is freed next is not the one that was allocated last: the entry that it gets was another's, which is held. */
+static void
+hold_out_of_order(struct kill_crew *crew)
+{
+	struct kill_stage *stage = crew->stage;
+	uint32_t place;
+	void *p;
+
+	alloc_some(crew, 3);
+	p = crew->pv[0];
+	crew->pv[0] = crew->pv[2];
+	crew->pv[2] = p;
+	place = stage->held[0];
+	stage->held[0] = stage->held[2];
+	stage->held[2] = place;
+}
+
 /* So many that a sheaf is left half full. */
 static void
 hold_and_free(struct kill_crew *crew)
@@ -257,6 +274,33 @@ free_twice(struct kill_crew *crew)
 	NEED(slabc_cache_shrink(crew->k) == 0);
 }
 
+/*
+ * A foreign sheaf that has served before: its claims were lost, since the objects had been adopted meanwhile, and now they are the owner's again:
+ * what lies above its size says exactly what the words are.
+ */
+static void
+lose_claims(struct kill_crew *crew)
+{
+	struct kill_stage *stage = crew->stage;
+	bool is_put_off = !(kill_kinds[stage->kind].flags & SLABC_RECLAIM) && kill_kinds[stage->kind].capacity == KILL_CAPACITY;
+	void *pv[KILL_MAX_REFS];
+
+	hold_some(crew);
+	for (uint32_t i = 2; i < stage->n_refs && is_put_off; i++)
+		slabc_free(crew->k, slabc_deref(crew->c, stage->refs[i]));
+	for (uint32_t i = 2; i < stage->n_refs; i++)
+		NEED((pv[i] = slabc_adopt(crew->c, stage->refs[i])) != NULL);
+	free_foreign(crew, 0);
+	for (uint32_t i = 2; i < stage->n_refs; i++)
+		NEED(slabc_give(crew->c, pv[i], stage->owner) == 0);
+}
+
+static void
+free_after_lost_claims(struct kill_crew *crew)
+{
+	free_foreign(crew, 1);
+}
+
 static void
 adopt(struct kill_crew *crew)
 {
@@ -366,6 +410,7 @@ flow_with_signals(struct kill_crew *crew)
 
 const struct kill_act kill_acts[] = {
 	{.name = "pair", .before = hold_some, .op = pair},
+	{.name = "free out of order", .before = hold_out_of_order, .op = free_last},
 	{.name = "first alloc", .op = first_alloc},
 	{.name = "ebb and flow", .before = hold_and_free, .op = flow},
 	{.name = "free of many", .before = hold_many, .op = free_all},
@@ -377,6 +422,7 @@ const struct kill_act kill_acts[] = {
 	{.name = "free of another's by pointer", .before = hold_some, .op = free_pointers, .n_refs = KILL_CAPACITY + 2},
 	{.name = "free of another's in bulk", .before = hold_some, .op = free_foreign_bulk, .n_refs = KILL_CAPACITY + 1},
 	{.name = "free of another's twice", .before = hold_some, .op = free_twice, .n_refs = KILL_CAPACITY - 1},
+	{.name = "free of another's after lost claims", .before = lose_claims, .op = free_after_lost_claims, .n_refs = KILL_CAPACITY + 2},
 	{.name = "adopt", .before = hold_some, .op = adopt, .n_refs = 2},
 	{.name = "adopt orphans", .before = hold_some, .op = adopt_orphans, .n_refs = 2, .has_orphans = true},
 	{.name = "give", .before = hold_some, .op = give},

@@ -205,7 +205,7 @@ void
 kill_stand_down(struct kill_stand *s)
 {
 	for (uint32_t i = 0; i < KILL_WORKERS; i++) {
-		CHECK(s->lanes[i].n_turns > 0);
+		CHECK(EVENTUALLY(atomic_read(&s->lanes[i].n_turns) > 0));
 		harness_kill(s->h, s->workers[i], SIGKILL);
 		harness_wait_reaped(s->h, s->workers[i]);
 	}

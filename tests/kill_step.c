@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Clients that die at each instruction of the library as it is built for use: kill_step [--all [ACT]].
+ * Clients that die at each instruction of the library as it is built for use: kill_step [--all] [ACT].
  *
  * Each act (kill_acts.c) is played once under ptrace, one instruction at a time, from the first of its call to the last: that is its path.  Then it
  * is played again and again, each time run to an instruction of the path, by a breakpoint there and the number of times it was passed before, and
@@ -308,12 +308,12 @@ main(int argc, char **argv)
 	unsigned n_failures;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	is_all = argc >= 2 && strcmp(argv[1], "--all") == 0;
-	if (argc > 3 || (argc > 1 && !is_all)) {
-		fprintf(stderr, "usage: kill_step [--all [ACT]]\n");
+	is_all = argc > 1 && strcmp(argv[1], "--all") == 0;
+	only = argv[1 + is_all];
+	if (argc > 2 + is_all || (only && only[0] == '-')) {
+		fprintf(stderr, "usage: kill_step [--all] [ACT]\n");
 		return 2;
 	}
-	only = argc == 3 ? argv[2] : NULL;
 	dl_iterate_phdr(find_text, NULL);
 	if (CU_initialize_registry() != CUE_SUCCESS)
 		return 1;
