@@ -2,8 +2,8 @@
 /*
  * The acts of victims, by the public interface alone: each path of a call, small enough to be died in at every step of it.
  *
- * What the stage says of the application: an object is held from the return of the call that gave it to the call that frees it; n_begun counts
- * the owner's objects that a call was asked to free or adopt, n_gone those of which it has returned.
+ * What the stage says of the application: an object is held from the return of the call that gave it to the call that frees it; n_begun
+ * counts the owner's objects that a call was asked to free or adopt, n_gone those of which it has returned.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -275,8 +275,8 @@ free_twice(struct kill_crew *crew)
 }
 
 /*
- * A foreign sheaf that has served before: its claims were lost, since the objects had been adopted meanwhile, and now they are the owner's again:
- * what lies above its size says exactly what the words are.
+ * A foreign sheaf that has served before: its claims were lost, since the objects had been adopted meanwhile, and now they are the owner's
+ * again: what lies above its size says exactly what the words are.
  */
 static void
 lose_claims(struct kill_crew *crew)
@@ -409,8 +409,8 @@ flow_with_signals(struct kill_crew *crew)
 }
 
 const struct kill_act kill_acts[] = {
-	{.name = "pair", .before = hold_some, .op = pair},
-	{.name = "free out of order", .before = hold_out_of_order, .op = free_last},
+	{.name = "pair", .before = hold_some, .op = pair, .is_short = true},
+	{.name = "free out of order", .before = hold_out_of_order, .op = free_last, .is_short = true},
 	{.name = "first alloc", .op = first_alloc},
 	{.name = "ebb and flow", .before = hold_and_free, .op = flow},
 	{.name = "free of many", .before = hold_many, .op = free_all},
@@ -422,7 +422,11 @@ const struct kill_act kill_acts[] = {
 	{.name = "free of another's by pointer", .before = hold_some, .op = free_pointers, .n_refs = KILL_CAPACITY + 2},
 	{.name = "free of another's in bulk", .before = hold_some, .op = free_foreign_bulk, .n_refs = KILL_CAPACITY + 1},
 	{.name = "free of another's twice", .before = hold_some, .op = free_twice, .n_refs = KILL_CAPACITY - 1},
-	{.name = "free of another's after lost claims", .before = lose_claims, .op = free_after_lost_claims, .n_refs = KILL_CAPACITY + 2},
+	{.name = "free of another's after lost claims",
+		.before = lose_claims,
+		.op = free_after_lost_claims,
+		.n_refs = KILL_CAPACITY + 2,
+		.is_short = true},
 	{.name = "adopt", .before = hold_some, .op = adopt, .n_refs = 2},
 	{.name = "adopt orphans", .before = hold_some, .op = adopt_orphans, .n_refs = 2, .has_orphans = true},
 	{.name = "give", .before = hold_some, .op = give},
@@ -434,6 +438,7 @@ const struct kill_act kill_acts[] = {
 	{.name = "nested", .before = be_interrupted, .op = flow_with_signals, .is_nested = true},
 };
 const uint32_t kill_n_acts = sizeof kill_acts / sizeof kill_acts[0];
+_Static_assert(sizeof kill_acts / sizeof kill_acts[0] <= KILL_MAX_ACTS, "KILL_MAX_ACTS");
 
 /* Where place 0 is: from an object of a cache that is not looked at. */
 static void

@@ -2,14 +2,14 @@
 /*
  * Clients that die at each step (shm/step.h) of the library: kill_points [--all] [ACT].
  *
- * Each act (kill_acts.c) in each kind of cache is played once to its end, which lists the steps it comes to, and then again and again: each time its
- * client kills itself at one of them, beside workers and under a slabd of one loop or four and of each page kind; the stand judges (kill_rig.h).
- * As it is, at the first stand each act dies once at each step it has, at a pass drawn by lot, and at the others a sample does; with --all every
- * pass of every step of every act in every kind of cache at every stand.  A step of the client's sources (client_steps.def, made of them) that no
- * act comes to is a failure.
+ * Each act (kill_acts.c) in each kind of cache is played once to its end, which lists the steps it comes to, and then again and again: each
+ * time its client kills itself at one of them, beside workers and under a slabd of one loop or four and of each page kind; the stand judges
+ * (kill_rig.h). As it is, at the first stand each act dies once at each step it has, at a pass drawn by lot, and at the others a sample
+ * does; with --all every pass of every step of every act in every kind of cache at every stand.  A step of the client's sources
+ * (client_steps.def, made of them) that no act comes to is a failure.
  *
- * Two and eight die together, by one signal, each at a step of its own; and slabd (die_at.c) dies while it reaps eight, which the next one judges.
- * Built with SLAB_STEPS; $SLAB_SEED is where a sample that failed begins.
+ * Two and eight die together, by one signal, each at a step of its own; and slabd (die_at.c) dies while it reaps eight, which the next one
+ * judges. Built with SLAB_STEPS; $SLAB_SEED is where a sample that failed begins.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -23,7 +23,15 @@
 #include "shm/step.h"
 #include "tests/kill_rig.h"
 
-enum { N_SAMPLE = 60, N_TOGETHER = 12, N_TOGETHER_ALL = 200, LONG_S = 3600, MAX_NEST = 60, MAX_ACTS = 32, NONE = STEP_COUNT, TOGETHER_MS = 1 };
+enum {
+	N_SAMPLE = 60,
+	N_TOGETHER = 12,
+	N_TOGETHER_ALL = 200,
+	TOGETHER_MS = 1,
+	LONG_S = 2 * 3600,
+	MAX_NEST = 60,
+	NONE = STEP_COUNT, /* in place of a step: it comes to the end */
+};
 
 static bool is_all;
 static const char *only;
@@ -132,7 +140,7 @@ struct trace {
 	uint32_t n, nest;
 	uint16_t step[KILL_MAX_TRACE];
 };
-static struct trace traces[MAX_ACTS][KILL_KINDS];
+static struct trace traces[KILL_MAX_ACTS][KILL_KINDS];
 
 static const struct trace *
 trace_of(struct kill_stand *s, uint32_t act, uint32_t kind)
@@ -345,7 +353,8 @@ start_all(struct kill_stand *s, uint32_t n, pid_t *pids)
 		REQUIRE(setpgid(pids[i], pids[0]) == 0);
 	}
 	for (uint32_t i = 0; i < n; i++)
-		CHECK(EVENTUALLY((kill_serve(s, i), atomic_read_acquire(&s->stages[i].has_arrived) || atomic_read_acquire(&s->stages[i].is_done))));
+		CHECK(EVENTUALLY(
+			(kill_serve(s, i), atomic_read_acquire(&s->stages[i].has_arrived) || atomic_read_acquire(&s->stages[i].is_done))));
 }
 
 /* How long the signal took to be sent to all; the dying do not come before this process, if it may say so. */

@@ -13,13 +13,13 @@
 #include "shm/atomic.h"
 #include "shm/word.h"
 
-enum { LANE_SLOTS = 60, LANE_BULK = 24, AUDIT_TRIES = 20, RECOUNT_TRIES = 200, N_ORPHANS = 2 };
+enum { LANE_SLOTS = 60, LANE_BULK = 24, AUDIT_TRIES = 20, RECOUNT_TRIES = 50, N_ORPHANS = 2 };
 
 /* What a worker holds: written before a free begins, and after an allocation has returned. */
 struct kill_lane {
 	uint32_t client;
 	uint32_t n_turns;
-	uint32_t kind; /* that it works with */
+	uint32_t kind;              /* that it works with */
 	uint32_t place[LANE_SLOTS]; /* + 1; 0: none */
 };
 
@@ -204,6 +204,8 @@ free_orphans(struct kill_stand *s)
 void
 kill_stand_down(struct kill_stand *s)
 {
+	struct recount_sums sums;
+
 	for (uint32_t i = 0; i < KILL_WORKERS; i++) {
 		CHECK(EVENTUALLY(atomic_read(&s->lanes[i].n_turns) > 0));
 		harness_kill(s->h, s->workers[i], SIGKILL);
@@ -213,6 +215,10 @@ kill_stand_down(struct kill_stand *s)
 	CHECK(EVENTUALLY(harness_status(s->h).n_sessions == 0));
 	free_orphans(s);
 	CHECK(EVENTUALLY(harness_audit(s->h).n_out == 0));
+	/* At rest the two count the same objects. */
+	recount_at(s->recount, (pid_t)harness_status(s->h).pid);
+	recount_take(s->recount, &sums);
+	CHECK(sums.n_objects == harness_audit(s->h).n_objects && sums.n_out == 0 && sums.n_in_sheaves == 0 && sums.first[0] == '\0');
 	if (s->n_all)
 		CHECK(count_all(s) == s->n_all);
 	printf(" %llu kills, %llu recounts, %llu of them again ", (unsigned long long)s->n_kills, (unsigned long long)s->n_recounts,
@@ -378,7 +384,8 @@ judge_lane(const struct kill_stand *s, const struct kill_lane *lane, char *first
 			snprintf(first, size, "place %#x, which worker %u holds, is not its own", lane->place[i] - 1, lane->client);
 	}
 	if (recount_named(s->recount, lane->client) > n + LANE_BULK && !first[0])
-		snprintf(first, size, "%u words name worker %u, which holds %u objects", recount_named(s->recount, lane->client), lane->client, n);
+		snprintf(first, size, "%u words name worker %u, which holds %u objects", recount_named(s->recount, lane->client),
+			lane->client, n);
 }
 
 /* Is that object of the owner's still its own? */
@@ -399,7 +406,8 @@ judge_victim(const struct kill_stand *s, const struct kill_stage *stage, char *f
 
 	for (uint32_t i = 0; is_kept && i < stage->n_held; i++)
 		if (!is_held(s, stage->held[i], stage->client) && !first[0])
-			snprintf(first, size, "place %#x, which the dead client %u held, is no orphan of its", stage->held[i], stage->client);
+			snprintf(first, size, "place %#x, which the dead client %u held, is no orphan of its", stage->held[i],
+				stage->client);
 	for (uint32_t i = 0; i < stage->n_refs && !kill_acts[stage->act].has_orphans; i++) {
 		bool is_there = is_owners(s, stage, stage->refs[i]);
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Clients that are killed at a chosen instant beside honest ones: what kill_points (at a step, shm/step.h) and kill_step (at an instruction) share.
+ * Clients that are killed at a chosen instant beside honest ones: what kill_points (at a step, shm/step.h) and kill_step (at an
+ * instruction) share.
  *
- *   stand    a slabd, two honest workers at work in the same caches, and the session of the test process, which owns what victims free and adopt
- *   act      what a victim does (kill_acts.c): a preparation, and the calls in the midst of which it dies
- *   victim   a child that plays an act; its stage, in shared memory, outlives it and says what its application held and had freed
+ *   stand    a slabd, two honest workers at work in the same caches, and the session of the test process, which owns what victims free and
+ * adopt act      what a victim does (kill_acts.c): a preparation, and the calls in the midst of which it dies victim   a child that plays
+ * an act; its stage, in shared memory, outlives it and says what its application held and had freed
  *
- * After each death kill_judge() wants: the session reaped; slabd's audit and a recount (recount.h, with everybody stopped) without anything lost,
- * doubled or stuck; each object that a worker holds still its own, and its word too; what the victim held an orphan, or freed; what it had freed gone.
+ * After each death kill_judge() wants: the session reaped; slabd's audit and a recount (recount.h, with everybody stopped) without anything
+ * lost, doubled or stuck; each object that a worker holds still its own, and its word too; what the victim held an orphan, or freed; what
+ * it had freed gone.
  */
 #ifndef SLAB_TESTS_KILL_RIG_H
 #define SLAB_TESTS_KILL_RIG_H
@@ -16,9 +18,10 @@
 #include "tests/recount.h"
 
 enum {
-	KILL_KINDS = 5,    /* of caches: kill_kinds[] */
+	KILL_KINDS = 5, /* of caches: kill_kinds[] */
+	KILL_MAX_ACTS = 32,
 	KILL_WORKERS = 2,
-	KILL_VICTIMS = 8,  /* at one time */
+	KILL_VICTIMS = 8, /* at one time */
 	KILL_MAX_HELD = 160,
 	KILL_MAX_REFS = 20,
 	KILL_MAX_TRACE = 8192,
@@ -47,7 +50,8 @@ struct kill_stage {
 	/* Places that its application holds: allocated by calls that have returned, freed by none that has begun. */
 	uint32_t n_held, held[KILL_MAX_HELD];
 	uint32_t given; /* + 1: a place that the owner may have been given */
-	/* kill_points: it dies, or, is_waiting, waits to be killed, at that pass of the step; or, of none, it lists which steps it comes to. */
+	/* kill_points: it dies, or, is_waiting, waits to be killed, at that pass of the step; or, of none, it lists which steps it comes
+	 * to. */
 	uint32_t step, pass, is_waiting, has_arrived;
 	uint32_t tid;  /* kill_step: the thread that is traced */
 	uint32_t nest; /* of a nested act: the handler comes after so many steps, or instructions */
@@ -70,11 +74,12 @@ struct kill_act {
 	void (*before)(struct kill_crew *crew); /* may be NULL */
 	void (*op)(struct kill_crew *crew);
 	uint32_t n_refs;
-	bool in_thread;   /* op is the end of a thread */
-	bool is_recalled; /* slabd takes back what is idle before op */
-	bool has_orphans; /* somebody has left some, and refs are these */
+	bool is_short;       /* kill_step: in each kind, not one by lot */
+	bool in_thread;      /* op is the end of a thread */
+	bool is_recalled;    /* slabd takes back what is idle before op */
+	bool has_orphans;    /* somebody has left some, and refs are these */
 	bool has_no_session; /* op opens it */
-	bool is_nested; /* a signal handler comes in between */
+	bool is_nested;      /* a signal handler comes in between */
 };
 extern const struct kill_act kill_acts[];
 extern const uint32_t kill_n_acts;
@@ -93,10 +98,10 @@ struct kill_stand {
 	struct slabc_cache *k[KILL_KINDS];
 	char *base;
 	struct recount *recount;
-	struct kill_lane *lanes; /* of the workers, shared */
+	struct kill_lane *lanes;   /* of the workers, shared */
 	struct kill_stage *stages; /* of KILL_VICTIMS victims, shared */
 	pid_t workers[KILL_WORKERS];
-	pid_t slabd; /* while it is stopped */
+	pid_t slabd;    /* while it is stopped */
 	uint64_t n_all; /* objects that the arena has room for */
 	uint64_t n_kills, n_recounts, n_again, n_elsewhere;
 };
@@ -111,7 +116,8 @@ void kill_prepare(struct kill_stand *s, uint32_t i, uint32_t act, uint32_t kind)
 pid_t kill_start(struct kill_stand *s, uint32_t i, void (*begin)(void), void (*end)(void));
 /* Called while a victim is waited for: does what it asks for. */
 void kill_serve(struct kill_stand *s, uint32_t i);
-/* The victims, pids[n] of the first n stages, are dead and waited for.  story: "pair, reclaim, at ALLOC_NAMED".  false: something is wrong. */
+/* The victims, pids[n] of the first n stages, are dead and waited for.  story: "pair, reclaim, at ALLOC_NAMED".  false: something is wrong.
+ */
 bool kill_judge(struct kill_stand *s, const pid_t *pids, uint32_t n, const char *story);
 
 /* The stage of this process, a victim's. */

@@ -2,12 +2,13 @@
 /*
  * Clients that die at each instruction of the library as it is built for use: kill_step [--all] [ACT].
  *
- * Each act (kill_acts.c) is played once under ptrace, one instruction at a time, from the first of its call to the last: that is its path.  Then it
- * is played again and again, each time run to an instruction of the path, by a breakpoint there and the number of times it was passed before, and
- * killed before that is carried out; the stand judges after each (kill_rig.h).  As it is, at every instruction of the library's on a short path, on
- * another at N_SAMPLE drawn by lot, in a kind of cache drawn by lot; with --all at every one of the path, other libraries' too, the MAX_PASSES first
- * times that it is come to, in two kinds.
- * Not in kinds whose paths are mostly other libraries': debug caches look up symbols, those without sheaves pack messages.
+ * Each act (kill_acts.c) is played once under ptrace, one instruction at a time, from the first of its call to the last: that is its path.
+ * Then it is played again and again, each time run to an instruction of the path, by a breakpoint there and the number of times it was
+ * passed before, or by one shortly before it and single steps, and killed before that instruction is carried out; the stand judges after
+ * each (kill_rig.h). As it is, in a kind of cache drawn by lot (short acts: in each), at N_SAMPLE of the library's instructions drawn by
+ * lot, or, of a path of at most N_SHORT, at every one.  With --all in each kind at every one, the MAX_PASSES first times that it is come
+ * to.  Other libraries' write nothing that is shared but what the library has them write. Not in kinds whose paths are mostly other
+ * libraries': debug caches look up symbols, those without sheaves pack messages.
  *
  * The signal of a nested act is delivered in between, so that its handler is on the path.  $SLAB_SEED is where a sample that failed begins.
  */
@@ -28,7 +29,19 @@
 #include "shm/atomic.h"
 #include "tests/kill_rig.h"
 
-enum { N_SAMPLE = 16, N_SHORT = 300, N_KINDS = 3, MAX_PASSES = 2, MAX_PATH = 1 << 20, MAX_SEEN = 1 << 17, MAX_STEPS = 3000, STEPS_A_PASS = 3, LONG_S = 4 * 3600, MAX_NEST = 400, BREAKPOINT = 0xcc };
+enum {
+	N_SAMPLE = 16,
+	N_SHORT = 300, /* instructions of the library's */
+	N_KINDS = 3,
+	MAX_PASSES = 2,
+	MAX_PATH = 1 << 20,
+	MAX_SEEN = 1 << 17, /* different instructions of a path, and room */
+	MAX_STEPS = 3000,   /* from a breakpoint, of which a pass costs as much as so many of them: */
+	STEPS_A_PASS = 3,
+	MAX_NEST = 400,
+	LONG_S = 4 * 3600,
+	BREAKPOINT = 0xcc,
+};
 
 static bool is_all;
 static const char *only;
@@ -39,7 +52,7 @@ static uint64_t text, text_end; /* the library's instructions */
 static struct {
 	uint32_t n, nest; /* nest: before this one the signal comes; n: none does */
 	uint64_t at[MAX_PATH];
-	uint32_t passes[MAX_PATH]; /* how often it was passed before */
+	uint32_t passes[MAX_PATH];       /* how often it was passed before */
 	uint32_t n_ours, ours[MAX_PATH]; /* which of them are the library's */
 } path;
 
@@ -246,13 +259,13 @@ play_act(struct kill_stand *s, uint32_t act, uint32_t kind)
 	/* The watchdog's time is an act's. */
 	alarm(is_all ? LONG_S : HARNESS_TIMEOUT_S);
 	trace(s, act, kind);
-	for (uint32_t k = 0; is_all && k < path.n && goes_on(); k++)
-		if (path.passes[k] < MAX_PASSES)
-			play_one(s, act, kind, k);
+	for (uint32_t i = 0; is_all && i < path.n_ours && goes_on(); i++)
+		if (path.passes[path.ours[i]] < MAX_PASSES)
+			play_one(s, act, kind, path.ours[i]);
 	for (uint32_t i = 0; !is_all && i < path.n_ours && (i < N_SAMPLE || path.n_ours <= N_SHORT) && goes_on(); i++)
 		play_one(s, act, kind, path.ours[path.n_ours <= N_SHORT ? i : (uint32_t)rand_r(&seed) % path.n_ours]);
-	printf("\n    %s, %s: a path of %u instructions, %u of them the library's; %llu kills", kill_acts[act].name, kill_kinds[kind].name, path.n,
-		path.n_ours, (unsigned long long)(s->n_kills - n_before));
+	printf("\n    %s, %s: a path of %u instructions, %u of them the library's; %llu kills", kill_acts[act].name, kill_kinds[kind].name,
+		path.n, path.n_ours, (unsigned long long)(s->n_kills - n_before));
 }
 
 static void
@@ -261,6 +274,7 @@ it_killed_at_instructions(void)
 	const struct sched_param first = {.sched_priority = 1}, usual = {0};
 	struct kill_stand s;
 	cpu_set_t all, here;
+	uint32_t kind;
 
 	printf(" seed %u", seed);
 	kill_stand_up(&s, NULL, "--page-kind=4k --arena-size=16M --threads=1");
@@ -273,9 +287,10 @@ it_killed_at_instructions(void)
 	for (uint32_t act = 0; act < kill_n_acts && goes_on(); act++) {
 		if (only && strcmp(only, kill_acts[act].name) != 0)
 			continue;
-		play_act(&s, act, is_all ? 0 : (uint32_t)rand_r(&seed) % N_KINDS);
-		if (is_all)
-			play_act(&s, act, N_KINDS - 1);
+		kind = (uint32_t)rand_r(&seed) % N_KINDS;
+		for (uint32_t i = 0; i < N_KINDS && goes_on(); i++)
+			if (i == 0 || is_all || kill_acts[act].is_short)
+				play_act(&s, act, (kind + i) % N_KINDS);
 	}
 	sched_setscheduler(0, SCHED_OTHER, &usual);
 	sched_setaffinity(0, sizeof all, &all);

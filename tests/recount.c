@@ -19,7 +19,7 @@ enum { N_OWNERS = WORD_ORPHAN + 1, MAX_SESSIONS = 256 };
 
 struct recount {
 	pid_t slabd;
-	struct arena arena; /* only what ledger_point() makes of a ledger, and the maps below */
+	struct arena arena;               /* only what ledger_point() makes of a ledger, and the maps below */
 	uint8_t *in_sheaves, *is_strange; /* by word */
 	uint32_t named[N_OWNERS];
 };
@@ -240,7 +240,8 @@ judge_slab(struct recount *r, struct recount_sums *sums, const struct slab *slab
 		return;
 	for (uint32_t i = 0; i < slab->n_objects; i++) {
 		uint32_t word = slab->first_word + i;
-		uint32_t place = (slab->first_page << LAYOUT_PLACE_PAGE_SHIFT) + ((cache->head + i * cache->object_bytes) >> LAYOUT_PLACE_SHIFT);
+		uint32_t place =
+			(slab->first_page << LAYOUT_PLACE_PAGE_SHIFT) + ((cache->head + i * cache->object_bytes) >> LAYOUT_PLACE_SHIFT);
 		enum slab_state state = slab_get(&r->arena, word);
 
 		sums->n_objects++;

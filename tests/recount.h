@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recount: where each object of a running slabd's arena is, by its ledger, the word table and all sheaves, without a line of server/audit.c and
- * without asking slabd: its memory is read through /proc.
+ * Recount: where each object of a running slabd's arena is, by its ledger, the word table and all sheaves, without a line of server/audit.c
+ * and without asking slabd: its memory is read through /proc.
  *
- * Exact while slabd and its clients are stopped.  Slabd may have been stopped in the midst of a grant or a take-back, when an object may be OUT and
- * nowhere: then let it go on, and count again; what is lost stays so.
- * Caches without owner words are passed by, and those with stashes must not be there: what is set aside for a client only slabd knows.
+ * Exact while slabd and its clients are stopped.  Slabd may have been stopped in the midst of a grant or a take-back, when an object may be
+ * OUT and nowhere: then let it go on, and count again; what is lost stays so. Caches without owner words are passed by, and those with
+ * stashes must not be there: what is set aside for a client only slabd knows.
  */
 #ifndef SLAB_TESTS_RECOUNT_H
 #define SLAB_TESTS_RECOUNT_H
@@ -18,7 +18,8 @@
 
 struct recount;
 
-/* The first arena of that slabd; NULL: its memory cannot be read.  It is the same memory after a restart of slabd, whose pid is then another. */
+/* The first arena of that slabd; NULL: its memory cannot be read.  It is the same memory after a restart of slabd, whose pid is then
+ * another. */
 struct recount *recount_open(pid_t slabd);
 void recount_close(struct recount *r);
 void recount_at(struct recount *r, pid_t slabd);
