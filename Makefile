@@ -244,14 +244,29 @@ $(B)/tests/die_at: $(call obj,tests/die_at.c) $(B)/shm/step.o $(SERVER_OBJ) $(PR
 $(B)/tests/jumps.so: $(B)/tests/jumps.o
 	$(CC) $(LD_ALL) -shared -o $@ $^
 
+# Clients that die at each step, and at each instruction; the first with everything in one program and built with SLAB_STEPS, as these.
+KILL_SRC = tests/kill_rig.c tests/kill_acts.c tests/recount.c tests/skip.c $(wildcard tests/harness*.c)
+
+$(B)/client_steps.def: $(CLIENT_SRC) shm/sheaf.h shm/barn.c
+	@mkdir -p $(@D)
+	sed -n 's/^.*[^A-Z_]STEP(\([A-Z_]*\)).*/X(\1)/p' $^ | sort -u >$@
+
+$(B)/tests/kill_points.o: $(B)/client_steps.def
+
+$(B)/tests/kill_points: $(call obj,tests/kill_points.c $(KILL_SRC)) $(B)/shm/step.o $(ALL_OBJ)
+	$(CC) $(LD_ALL) -o $@ $^ $(SERVER_LIBS) $(TEST_LIBS)
+
+$(B)/tests/kill_step: $(call obj,tests/kill_step.c $(KILL_SRC)) $(SERVER_OBJ) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.so
+	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK) $(SERVER_LIBS) $(TEST_LIBS)
+
 $(B)/tests/attach: $(B)/tests/systemd/attach.o $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
 
 test-programs: all $(B)/tests/unit $(B)/tests/it $(B)/tests/stress_kill $(B)/tests/soak $(B)/tests/jumps.so $(B)/tests/steady $(B)/tests/attach $(B)/tests/instructions \
 	$(B)/tests/instructions-inline $(B)/tests/fail $(B)/tests/fail_at.so $(B)/tests/fail_worker
 
-check: test-programs $(B)/tests/it-inline
-	$(MAKE) VARIANT=steps C_EXTRA=-DSLAB_STEPS build/steps/tests/test_mutants build/steps/tests/die_at
+check: test-programs $(B)/tests/it-inline $(B)/tests/kill_step
+	$(MAKE) VARIANT=steps C_EXTRA=-DSLAB_STEPS build/steps/tests/test_mutants build/steps/tests/die_at build/steps/tests/kill_points
 	BUILD=$(B) tests/check.sh
 
 # Unit and integration tests under a sanitizer, with address also the unmutated stories; its build lies beside the others.
@@ -275,14 +290,19 @@ check-model:
 	tests/model/check.sh
 
 # Placement is checked in a guest of two NUMA nodes, if there is a kernel for it (tests/check-numa.sh says where from).
-check-long: test-programs
+LONG_ENV = BUILD=$(B) SLABD=$(B)/slabd SLABCTL=$(B)/slabctl SLABD_KEEPER=$(B)/slabd-keeper
+
+check-long: test-programs $(B)/tests/kill_step
+	$(MAKE) VARIANT=steps C_EXTRA=-DSLAB_STEPS build/steps/tests/die_at build/steps/tests/kill_points
 	tests/check-numa.sh $(B) || [ $$? = 77 ]
-	SLABD=$(B)/slabd SLABCTL=$(B)/slabctl SLABD_KEEPER=$(B)/slabd-keeper SLAB_ALIVE_S=300 $(B)/tests/it alive
+	$(LONG_ENV) SLAB_ALIVE_S=300 $(B)/tests/it alive
 	$(B)/tests/stress_kill --kills=5000
+	$(LONG_ENV) build/steps/tests/kill_points --all
+	$(LONG_ENV) $(B)/tests/kill_step --all
 	$(B)/tests/stress_kill --kills=5000 --threads=1 --recall
 	$(B)/tests/stress_kill --kills=5000 --threads=2 --recall
-	SLABD=$(B)/slabd SLABCTL=$(B)/slabctl SLABD_KEEPER=$(B)/slabd-keeper $(B)/tests/it adopt-long
-	BUILD=$(B) SLABD=$(B)/slabd $(B)/tests/fail --all
+	$(LONG_ENV) $(B)/tests/it adopt-long
+	$(LONG_ENV) $(B)/tests/fail --all
 	$(B)/tests/soak
 
 # Speed (tests/bench).
@@ -419,8 +439,8 @@ help:
 	@echo "make check        all tests (root: also hugepage pools, other users, kills)"
 	@echo "make check-asan, check-tsan   unit and integration tests under sanitizers"
 	@echo "make check-mutants, check-model   each rule broken on purpose, in C and in the models (spin)"
-	@echo "make check-long   the kill storm ten times as long, 200 kills of slabd, a shortage at every call, an hour (SOAK_S=3600) of everything, and placement on two NUMA"
-	@echo "                  nodes (a guest in qemu)"
+	@echo "make check-long   hours: the kill storm ten times as long, kills at every step and instruction, 200 kills of slabd, a shortage at every call, an hour"
+	@echo "                  (SOAK_S=3600) of everything at once, and placement on two NUMA nodes (a guest in qemu)"
 	@echo "make bench        speed beside glibc and tcmalloc;  make bench-trade   speed against memory, table and plot;  make bench-control   what a message costs"
 	@echo "make bench-peers  speed and memory beside DPDK, Boost.Interprocess, jemalloc, mimalloc, tcmalloc, as far as installed: tables and plots"
 	@echo "make install, uninstall       PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)"

@@ -4,7 +4,7 @@
 # usage: BUILD=build/release tests/check.sh
 cd "$(dirname "$0")/.." || exit 1
 build=${BUILD:-build/release}
-parts=${PARTS:-includes orders symbols layout unit fastpath instructions request inline mutants it it-inline storm fail install manuals examples systemd demo}
+parts=${PARTS:-includes orders symbols layout unit fastpath instructions request inline mutants it it-inline storm kills fail install manuals examples systemd demo}
 logs=$build/check
 demo_s=30
 mkdir -p "$logs"
@@ -16,6 +16,12 @@ storm() {
 	"$build/tests/stress_kill" --kills=250 --threads=1 || return 1
 	"$build/tests/stress_kill" --kills=250 --threads=2 || return 1
 	"$build/tests/stress_kill" --kills=100 --threads=2 --recall
+}
+
+# At each step, in the library that has them, and at instructions of the one that is used.
+kills() {
+	build/steps/tests/kill_points || return 1
+	"$build/tests/kill_step"
 }
 
 # Nobody waits long for a demo: five seconds, on a machine that does other things too.
@@ -46,6 +52,7 @@ run() {
 	storm) storm ;;
 	# A shortage at calls of libc, a sample of them; check-long has all.
 	fail) BUILD=$build "$build/tests/fail" ;;
+	kills) kills ;;
 	install) tests/check-install.sh ;;
 	manuals) tests/check-manuals.sh ;;
 	examples) tests/check-examples.sh "$build" ;;
