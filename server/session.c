@@ -26,6 +26,9 @@ enum { MAX_REPORTS = 256 };
 /* Compare-and-swaps on one word that may be lost. */
 enum { MAX_LOST = 64 };
 
+/* Slots looked at, on a client's list, that are not what the list says. */
+enum { MAX_STALE = 64 };
+
 /* Has it objects whose words say something? */
 static bool
 slab_has_words(struct arena *arena, uint16_t id)
@@ -510,8 +513,8 @@ session_slot_get(struct session *session, const struct cache *cache, uint32_t ca
 {
 	struct layout_slot *shown = session_slots(session);
 
-	/* Bounded: a client that loops its list gets a new slot in the end. */
-	for (uint32_t tries = 0; capacity == cache->capacity && tries < session->n_slots; tries++) {
+	/* Bounded, since a refill has need of hundreds: a client that loops its list gets a new slot in the end. */
+	for (uint32_t tries = 0; capacity == cache->capacity && tries < MAX_STALE; tries++) {
 		int32_t slot = barn_pop(&session_cache(session, cache->id)->empty, shown, session->n_slots);
 
 		if (slot < 0)
@@ -687,6 +690,15 @@ session_idle_bytes(const struct session *session, bool is_with_words)
 	return bytes;
 }
 
+/* What a client counted itself; no number that it writes makes a sum come round. */
+static uint64_t
+read_count(const uint64_t *count)
+{
+	uint64_t n = atomic_read(count);
+
+	return n < UINT32_MAX ? n : UINT32_MAX;
+}
+
 uint64_t
 session_count_faults(const struct session *session)
 {
@@ -696,8 +708,7 @@ session_count_faults(const struct session *session)
 	for (uint32_t id = 0; session->map && id <= atomic_read(&session->arena->max_cache); id++) {
 		const struct layout_session_cache *c = session_cache(session, id);
 
-		n += atomic_read(&c->n_double_frees) + atomic_read(&c->n_wild_frees) + atomic_read(&c->n_misaligned_frees) +
-		     atomic_read(&c->n_refused_frees);
+		n += read_count(&c->n_double_frees) + read_count(&c->n_wild_frees) + read_count(&c->n_misaligned_frees) + read_count(&c->n_refused_frees);
 	}
 	return n;
 }
