@@ -29,6 +29,9 @@ enum { MAX_LOST = 64 };
 /* Slots looked at, on a client's list, that are not what the list says. */
 enum { MAX_STALE = 64 };
 
+/* Faults beyond max-faults after which its loop is told again to evict a session, should it have missed it. */
+enum { EVICT_AGAIN = 64 };
+
 /* Has it objects whose words say something? */
 static bool
 slab_has_words(struct arena *arena, uint16_t id)
@@ -520,7 +523,7 @@ session_slot_get(struct session *session, const struct cache *cache, uint32_t ca
 		if (slot < 0)
 			break;
 		if (session->slots[slot].cache != cache->id) {
-			session_fault(session, "a slot of another cache on its list of empty sheaves");
+			session_fault_own(session, "a slot of another cache on its list of empty sheaves");
 		} else if (session->slots[slot].capacity != capacity) {
 			/* From before the capacity was tuned: it retires as what is given back does. */
 			if (barn_take(&shown[slot], LAYOUT_HOLDER_BARN, LAYOUT_HOLDER_RETURNED))
@@ -540,7 +543,7 @@ session_slot_take(struct session *session, uint32_t slot, uint32_t from)
 	/* A list may name a slot that slabd has by now; its holder word then says so, unless the client writes it. */
 	if (!session->slots[slot].is_lent) {
 		if (atomic_read(&shown->holder) == from)
-			session_fault(session, "a slot given back that it does not have");
+			session_fault_own(session, "a slot given back that it does not have");
 		return false;
 	}
 	if (!barn_take(shown, from, LAYOUT_HOLDER_SLABD))
@@ -728,4 +731,16 @@ session_fault(struct session *session, const char *what)
 	if ((n & (n - 1)) == 0)
 		log_warning("client %u (pid %d, uid %u, '%s'): %s; %llu such faults", session->id, session->pid, session->uid, session->label,
 			what, (unsigned long long)n);
+}
+
+void
+session_fault_own(struct session *session, const char *what)
+{
+	const struct arena *arena = session->arena;
+	uint32_t max = atomic_read(&arena->options.max_faults);
+	uint64_t n = atomic_add(&session->n_own_faults, 1);
+
+	session_fault(session, what);
+	if (max && n >= max && (n - max) % EVICT_AGAIN == 0 && arena->evict)
+		arena->evict(arena->evict_ctx, session);
 }

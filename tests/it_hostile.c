@@ -338,7 +338,8 @@ static void
 it_scribbled_session_segment(void)
 {
 	enum { N_HELD = 64, N_WORK = 200 };
-	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k --threads=2 --arena-size=256M");
+	CLEANUP(harness_free)
+	struct harness *h = harness_slabd_config("[slabd]\nthreads = 2\n[arena]\npage-kind = 4k\nsize = 256M\nmax-faults = 0\n");
 	struct slabc *c = harness_open(h, "honest");
 	struct slabc_cache *k = harness_open_cache(c, "k", 64, 0);
 	struct scribble_task task = {.h = h, .seed = harness_seed(), .n_rounds = 200, .n_places = N_HELD};
