@@ -4,7 +4,7 @@
 # usage: BUILD=build/release tests/check.sh
 cd "$(dirname "$0")/.." || exit 1
 build=${BUILD:-build/release}
-parts=${PARTS:-includes orders symbols layout unit fastpath instructions inline mutants it it-inline storm install manuals examples systemd demo}
+parts=${PARTS:-includes orders symbols layout unit fastpath instructions inline mutants corpus it it-inline storm hostile install manuals examples systemd demo}
 logs=$build/check
 demo_s=30
 mkdir -p "$logs"
@@ -44,6 +44,8 @@ run() {
 	# The same, the fast path of the tests' own processes inlined.
 	it-inline) "$build/tests/it-inline" ;;
 	storm) storm ;;
+	corpus) tests/check-fuzz.sh "$build" ;;
+	hostile) "$build/tests/fuzz_client" --seconds=12 ;;
 	install) tests/check-install.sh ;;
 	manuals) tests/check-manuals.sh ;;
 	examples) tests/check-examples.sh "$build" ;;
