@@ -69,8 +69,8 @@ thread_enter_quick(const struct slabc_cache *k)
 {
 	struct thread_block *tb = tls.block;
 
-	if (!tb || tb->cache[k->v.index].k != k || k->is_single || k->debug || (k->mark & SHEAF_NODED) || atomic_read(&tb->n_deferred) > 0 || atomic_read(&k->n_owed) > 0 ||
-		atomic_read(&k->is_destroyed) || atomic_read(&k->c->is_forked))
+	if (!tb || tb->cache[k->v.index].k != k || !k->is_plain ||
+		(atomic_read(&tb->n_deferred) | atomic_read(&k->n_owed) | atomic_read(&k->is_destroyed) | atomic_read(&k->c->is_forked)))
 		return NULL;
 	return thread_enter(k) ? tb : NULL;
 }

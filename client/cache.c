@@ -143,12 +143,12 @@ static void
 ring(struct slabc_cache *k, uint32_t n_more)
 {
 	uint32_t n = atomic_add(&k->n_unrung, n_more) + n_more, ask = atomic_read(&k->ask);
-	union proto_request request = {.flush = {.cache = k->v.cache}};
+	union proto_request request;
 
 	if (n < CLIENT_BELL_SHEAVES && n < atomic_read(&k->max_full) / 2 &&
 		(uint64_t)n * atomic_read(&k->capacity) * k->v.object_bytes < CLIENT_BELL_BYTES)
 		return;
-	request.flush.n_sheaves = atomic_swap(&k->n_unrung, 0);
+	request = (union proto_request){.flush = {.cache = k->v.cache, .n_sheaves = atomic_swap(&k->n_unrung, 0)}};
 	if (request.flush.n_sheaves == 0)
 		return;
 	atomic_write(&k->ask, ask > 1 ? ask / 2 : 1);
@@ -288,12 +288,12 @@ barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder)
 }
 
 void
-barn_put_some(struct slabc_cache *k, uint32_t n, const uint16_t *some, struct sheaf *const *sheaves, uint32_t holder)
+barn_put_some(struct slabc_cache *k, uint32_t n, const uint16_t *some, struct sheaf *const *sheaves, uint32_t holder, bool is_wanted)
 {
 	struct layout_session_cache *shown = k->shown;
 	struct layout_slot *slots = k->c->slots;
 	uint32_t size = atomic_read(&sheaves[0]->size), first = 0, last = 0, n_handed = 0;
-	bool is_kept = barn_has_room(k, size, n);
+	bool is_kept = is_wanted && barn_has_room(k, size, n);
 
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t slot = some[i];
@@ -538,6 +538,7 @@ handle_init(struct slabc_cache *k, struct slabc *c, const char *name, const stru
 	if (k->debug && !debug_init(k, atomic_read(&c->caches[id].object_size), reply->object_bytes))
 		return error_set(EPROTO, "slabd describes debug cache '%s' in a way that cannot be", name);
 	k->mark = (k->is_wordless ? SHEAF_WORDLESS : k->debug ? SHEAF_DEBUG : 0) | (c->arena->n_nodes > 1 ? SHEAF_NODED : 0);
+	k->is_plain = !k->is_single && !k->debug && !(k->mark & SHEAF_NODED);
 	/* In a debug cache the free itself says what is wrong with it. */
 	k->is_late = !k->is_single && !k->debug && !(reply->flags & (SLABC_NO_OWNER | SLABC_RECLAIM));
 	set_knobs(k, k->is_single ? 1 : reply->capacity, reply->max_cached / ((uint64_t)(k->is_single ? 1 : reply->capacity) * reply->object_bytes),

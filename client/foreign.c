@@ -181,13 +181,16 @@ foreign_flush(struct slabc_cache *k, struct thread_block *tb, struct thread_cach
 	}
 	settle(&g);
 	/* Who frees what others make hardly wants it himself. */
-	if (has_away(k, t, s) || barn_count(atomic_read(&k->shown->full)) > atomic_read(&k->keep) / 8) {
+	if (has_away(k, t, s)) {
 		barn_return(k, slot, s, thread_holder(tb));
 		return;
 	}
 	/* Of the cache's kind again. */
 	atomic_write(&s->busy, k->mark | SHEAF_BUSY);
-	rack_put(k, tb, slot, s);
+	if (barn_count(atomic_read(&k->shown->full)) > atomic_read(&k->keep) / 8)
+		rack_put_back(k, tb, slot, s);
+	else
+		rack_put(k, tb, slot, s);
 }
 
 static uint16_t
@@ -247,26 +250,52 @@ get_record(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *
 	return k->c->slots[slot].capacity >= capacity;
 }
 
-static bool
-foreign_new(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *t, int64_t *deadlinep)
+static void
+foreign_open(struct slabc_cache *k, struct thread_cache *t, struct sheaf *s, int16_t slot)
 {
-	struct layout_slot *slots = k->c->slots;
-	struct sheaf *s;
-	int16_t slot;
-
-	if (!thread_get_empty(k, tb, deadlinep, &s, &slot))
-		return false;
-	if (!get_record(k, tb, t, slots[slot].capacity, deadlinep)) {
-		barn_put(k, (uint32_t)slot, s, thread_holder(tb));
-		return false;
-	}
-	atomic_write(&slots[slot].next, (uint32_t)t->record_slot + 1);
+	atomic_write(&k->c->slots[slot].next, (uint32_t)t->record_slot + 1);
 	/* order: SETTLED release - it is empty, and names its record, before it is unsettled */
 	atomic_write_release(&s->busy, SHEAF_UNSETTLED);
 	STEP(FOREIGN_OPENED);
 	t->opened_s = now_s();
 	t->foreign_slot = slot;
 	atomic_write(&t->foreign, s);
+}
+
+static bool
+foreign_new(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *t, int64_t *deadlinep)
+{
+	struct sheaf *s;
+	int16_t slot;
+
+	if (!thread_get_empty(k, tb, deadlinep, &s, &slot))
+		return false;
+	if (!get_record(k, tb, t, k->c->slots[slot].capacity, deadlinep)) {
+		barn_put(k, (uint32_t)slot, s, thread_holder(tb));
+		return false;
+	}
+	foreign_open(k, t, s, slot);
+	return true;
+}
+
+bool
+foreign_change_now(struct slabc_cache *k, struct thread_block *tb)
+{
+	struct thread_cache *t = &tb->cache[k->v.index];
+	struct sheaf *s = t->foreign;
+	int32_t slot;
+
+	if (!t->record || !sheaf_is_plain(k, s) || k->c->slots[t->record_slot].capacity < atomic_read(&k->capacity))
+		return false;
+	slot = rack_get(k, tb, RACK_EMPTY, &s);
+	if (slot == CLIENT_NO_SLOT)
+		return false;
+	foreign_flush(k, tb, t);
+	if (!t->record || !sheaf_is_plain(k, s) || atomic_read(&s->size) != 0) {
+		barn_put(k, (uint32_t)slot, s, thread_holder(tb));
+		return false;
+	}
+	foreign_open(k, t, s, (int16_t)slot);
 	return true;
 }
 

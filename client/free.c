@@ -84,6 +84,27 @@ free_rest(struct slabc_cache *k, void *p, uint32_t *word)
 	thread_free_slow(k, p);
 }
 
+/* Another's object that has not come into the foreign sheaf: for want of room, if that was it, into a new one, from what the process has. */
+static __attribute__((noinline)) void
+free_foreign(struct slabc_cache *k, void *p, uint32_t *word)
+{
+	struct thread_block *tb = thread_enter_quick(k);
+	bool is_done = false;
+	int error = errno;
+
+	if (tb) {
+		struct thread_cache *t = &tb->cache[k->v.index];
+		uint32_t w = atomic_read(word);
+
+		is_done = sheaf_is_foreign(&k->v, w) && foreign_change_now(k, tb) &&
+			  sheaf_push_foreign(t->foreign, t->record, (uint32_t)(sheaf_offset(&k->v, p) >> LAYOUT_PLACE_SHIFT), word, w);
+		thread_leave();
+		errno = error;
+	}
+	if (!is_done)
+		free_rest(k, p, word);
+}
+
 /* What is not for the main sheaf: first of all what is for the foreign one. */
 static __attribute__((noinline)) void
 free_other(struct slabc_cache *k, void *p, uint32_t *word)
@@ -94,9 +115,11 @@ free_other(struct slabc_cache *k, void *p, uint32_t *word)
 		struct thread_cache *t = &tb->cache[k->v.index];
 		uint32_t w = atomic_read(word);
 
-		if (sheaf_is_foreign(&k->v, w) &&
-			sheaf_push_foreign(t->foreign, t->record, (uint32_t)((uint64_t)((char *)p - k->v.base) >> LAYOUT_PLACE_SHIFT), word, w))
+		if (sheaf_is_foreign(&k->v, w)) {
+			if (!sheaf_push_foreign(t->foreign, t->record, (uint32_t)(sheaf_offset(&k->v, p) >> LAYOUT_PLACE_SHIFT), word, w))
+				free_foreign(k, p, word);
 			return;
+		}
 	}
 	free_rest(k, p, word);
 }
@@ -130,11 +153,10 @@ static const char *
 other_cache(const struct slabc_cache *k, const void *p)
 {
 	uint64_t off = (uint64_t)((const char *)p - k->c->base);
-	uint8_t incarnation;
 	uint32_t cache, *word;
 
 	if (off >= k->c->span || off % (1u << LAYOUT_PLACE_SHIFT) ||
-		!ref_find_word(k->c, (uint32_t)(off >> LAYOUT_PLACE_SHIFT), &cache, &word, &incarnation) || cache == k->v.cache)
+		!ref_find_word(k->c, (uint32_t)(off >> LAYOUT_PLACE_SHIFT), &cache, &word) || cache == k->v.cache)
 		return NULL;
 	return k->c->caches[cache].name;
 }

@@ -54,8 +54,8 @@ enum {
 	CLIENT_BELL_BYTES = 4 * 1024 * 1024,
 	CLIENT_KEEP_BYTES = 1024 * 1024, /* in a process barn, before the program shows that it wants more */
 	/* In a thread's rack of sheaves of each kind: at most so many, and of those with objects no more bytes. Moved at once: at most so many. */
-	CLIENT_RACK = 16,
-	CLIENT_RACK_BYTES = 128 * 1024,
+	CLIENT_RACK = 48,
+	CLIENT_RACK_BYTES = 384 * 1024,
 	CLIENT_RACK_BATCH = 8,
 	CLIENT_N_CLASSES = 13, /* of sizes: 8, 16, 32, 64, 96, 128, 192, 256, 512 .. 8192 bytes */
 	CLIENT_SENTENCE_BYTES = 704,
@@ -151,6 +151,7 @@ struct slabc_cache {
 	uint32_t capacity; /* of a sheaf */
 	bool is_single;    /* no sheaves: an object is asked for and given back by itself */
 	bool is_wordless;  /* SLABC_NO_OWNER */
+	bool is_plain;     /* none of what takes longer: is_single, debug, several nodes */
 	bool is_late;      /* others' objects, freed by pointer, are claimed later: a foreign sheaf */
 	uint32_t mark;     /* of its sheaves, in busy */
 	uint32_t debug;      /* of flags, those of debug caches; 0: it is none */
@@ -208,9 +209,9 @@ _Static_assert(sizeof(struct thread_cache) == 64 && LAYOUT_MAX_SLOTS <= INT16_MA
 extern const struct thread_cache thread_cache_none;
 
 /* Sheaves of one kind that a thread has in hand (rack.c). */
-struct rack {
+struct __attribute__((aligned(64))) rack {
 	uint32_t n;
-	bool is_fresh; /* those that came last were filled by slabd */
+	uint32_t n_fresh; /* from the bottom: they came from the barn as slabd had filled them */
 	uint16_t slot[CLIENT_RACK + 1];
 	struct sheaf *sheaf[CLIENT_RACK + 1];
 };
@@ -365,8 +366,8 @@ uint32_t barn_get_some(
 	struct slabc_cache *k, uint64_t *head, uint32_t holder, uint32_t want, uint16_t *slots, struct sheaf **sheaves, bool *is_freshp);
 /* Hands on a sheaf that `holder` holds and that is no longer used. false: slabd has it. */
 bool barn_put(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
-/* The same of n sheaves, which all have objects or all have none. */
-void barn_put_some(struct slabc_cache *k, uint32_t n, const uint16_t *slots, struct sheaf *const *sheaves, uint32_t holder);
+/* The same of n sheaves, which all have objects or all have none; not wanted: to slabd, whatever the barn has room for. */
+void barn_put_some(struct slabc_cache *k, uint32_t n, const uint16_t *slots, struct sheaf *const *sheaves, uint32_t holder, bool is_wanted);
 /* As barn_put(), to slabd whatever the barn has room for. */
 bool barn_return(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
 /* Puts a taken sheaf into the state in which it may be used. */
@@ -433,14 +434,24 @@ void thread_lend_back(struct slabc_cache *k, uint32_t slot, struct sheaf *s);
 /* rack.c: only from inside */
 /* A sheaf with objects, or without, of the rack or the barn; CLIENT_NO_SLOT: there is none.  What is in it is a hint, as in the barn. */
 int32_t rack_get(struct slabc_cache *k, struct thread_block *tb, enum rack_kind kind, struct sheaf **sheafp);
+/*
+ * Most changes of main, when it has no object, or no room: the spare takes its place, or, that being no better, one of the rack.  false: something is out of
+ * the ordinary, or there is none.
+ */
+bool rack_change_for_alloc(struct slabc_cache *k, struct thread_block *tb);
+bool rack_change_for_free(struct slabc_cache *k, struct thread_block *tb);
 /* Puts down a sheaf of the thread's that it no longer uses. */
 void rack_put(struct slabc_cache *k, struct thread_block *tb, uint32_t slot, struct sheaf *s);
+/* The same for one with objects, which the process hardly wants: some of the rack's go to slabd. */
+void rack_put_back(struct slabc_cache *k, struct thread_block *tb, uint32_t slot, struct sheaf *s);
 /* All of them go to the barn, or are forgotten. */
 void rack_drop(struct slabc_cache *k, struct thread_block *tb, bool is_forgotten);
 
 /* foreign.c */
 /* Makes the thread's foreign sheaf have room.  false: none is to be had now, claim at once. Only from inside. */
 bool foreign_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep);
+/* The same for one that is full, where nothing is out of the ordinary: with an empty sheaf that the process has. */
+bool foreign_change_now(struct slabc_cache *k, struct thread_block *tb);
 /* Makes the claims; the sheaf goes on to the barn, its record stays with the thread.  Only from inside. */
 void foreign_flush(struct slabc_cache *k, struct thread_block *tb, struct thread_cache *t);
 /* As that, if it is old: no claim is made so late that a generation could have come round (I1b).  For the slow paths; slabd sees to other threads. */
@@ -484,7 +495,7 @@ void owed_forget(struct slabc_cache *k);
 
 /* ref.c */
 /* The word of the object that starts at place, and whose page's life it is; false: none starts there. */
-bool ref_find_word(const struct slabc *c, uint32_t place, uint32_t *cachep, uint32_t **wordp, uint8_t *incarnationp);
+bool ref_find_word(const struct slabc *c, uint32_t place, uint32_t *cachep, uint32_t **wordp);
 
 enum fault {
 	FAULT_NONE,
@@ -521,10 +532,17 @@ cache_is_wordless(const struct slabc *c, uint32_t cache)
 	return c->caches[cache].flags & LAYOUT_CACHE_NO_OWNER;
 }
 
+/* Has slabd tuned the knobs? */
+static inline bool
+cache_has_news(const struct slabc_cache *k)
+{
+	return atomic_read(&k->c->caches[k->v.cache].knobs) != atomic_read(&k->knobs);
+}
+
 static inline void
 cache_learn(struct slabc_cache *k)
 {
-	if (__builtin_expect(atomic_read(&k->c->caches[k->v.cache].knobs) != atomic_read(&k->knobs), 0))
+	if (__builtin_expect(cache_has_news(k), 0))
 		cache_learn_now(k);
 }
 
@@ -553,6 +571,13 @@ sheaf_look(struct sheaf *s)
 	n = atomic_read(&s->floor) == SHEAF_REVOKED ? -1 : (int32_t)atomic_read(&s->size);
 	sheaf_leave(s);
 	return n;
+}
+
+/* Not revoked, and of the size that sheaves have now: a hint, as slabd may revoke it at any time. */
+static inline bool
+sheaf_is_plain(const struct slabc_cache *k, const struct sheaf *s)
+{
+	return atomic_read(&s->floor) == 0 && atomic_read(&s->limit) == atomic_read(&k->capacity);
 }
 
 /* An object from the top of a sheaf of any kind. */

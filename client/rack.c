@@ -59,6 +59,7 @@ fill(struct slabc_cache *k, const struct thread_block *tb, struct rack *r, enum 
 {
 	uint64_t *head = kind == RACK_FULL ? &k->shown->full : &k->shown->empty;
 	uint32_t limit = limit_of(k, kind), want = barn_count(atomic_read(head)) / 2 + 1, n;
+	bool is_fresh;
 
 	/* One is for use at once. */
 	if (want > limit / 2 + 1)
@@ -68,8 +69,9 @@ fill(struct slabc_cache *k, const struct thread_block *tb, struct rack *r, enum 
 	/* What slabd is about to take lies there still. */
 	if (want > CLIENT_RACK + 1 - r->n)
 		want = CLIENT_RACK + 1 - r->n;
-	n = want ? barn_get_some(k, head, thread_holder(tb), want, r->slot + r->n, r->sheaf + r->n, &r->is_fresh) : 0;
+	n = want ? barn_get_some(k, head, thread_holder(tb), want, r->slot + r->n, r->sheaf + r->n, &is_fresh) : 0;
 	r->n += n;
+	r->n_fresh = n && is_fresh ? r->n : 0;
 	if (kind == RACK_FULL)
 		atomic_write(&k->shown->n_barn_gets, atomic_read(&k->shown->n_barn_gets) + n);
 	STEP(RACK_FILLED);
@@ -92,6 +94,13 @@ prefetch(const struct slabc_cache *k, const struct sheaf *s)
 	}
 }
 
+static void
+prefetch_next(const struct slabc_cache *k, const struct rack *r)
+{
+	if (r->n > 0 && r->n <= r->n_fresh)
+		prefetch(k, r->sheaf[r->n - 1]);
+}
+
 int32_t
 rack_get(struct slabc_cache *k, struct thread_block *tb, enum rack_kind kind, struct sheaf **sheafp)
 {
@@ -103,20 +112,87 @@ rack_get(struct slabc_cache *k, struct thread_block *tb, enum rack_kind kind, st
 		if (kind == RACK_FULL)
 			cache_ask_ahead(k, r->n);
 	}
-	if (kind == RACK_FULL && r->is_fresh && r->n > 0)
-		prefetch(k, r->sheaf[r->n - 1]);
+	if (kind == RACK_FULL)
+		prefetch_next(k, r);
 	return slot;
+}
+
+/*
+ * Moves `used`, which the thread no longer uses, and the newest of kind `want` past each other, where no more is to be done than that: no sheaf is
+ * revoked, or of another size than now, there is room, and the barn has of its kind.  Else CLIENT_NO_SLOT.
+ */
+static inline __attribute__((always_inline)) int32_t
+exchange(struct slabc_cache *k, struct thread_block *tb, enum rack_kind want, uint32_t used_slot, struct sheaf *used, struct sheaf **sheafp)
+{
+	enum rack_kind kind = want == RACK_FULL ? RACK_EMPTY : RACK_FULL;
+	struct rack *from = &tb->rack[k->v.index][want], *to = &tb->rack[k->v.index][kind];
+	uint64_t head = atomic_read(kind == RACK_FULL ? &k->shown->full : &k->shown->empty);
+	uint32_t n = from->n, n_to = to->n;
+	struct sheaf *s;
+
+	if (n == 0 || n_to >= limit_of(k, kind) || barn_count(head) == 0 || cache_has_news(k))
+		return CLIENT_NO_SLOT;
+	n--;
+	s = from->sheaf[n];
+	if (!sheaf_is_plain(k, s) || (want == RACK_FULL) != (atomic_read(&s->size) > 0))
+		return CLIENT_NO_SLOT;
+	from->n = n;
+	STEP(RACK_TAKEN);
+	to->n_fresh = n_to < to->n_fresh ? n_to : to->n_fresh;
+	to->sheaf[n_to] = used;
+	to->slot[n_to] = (uint16_t)used_slot;
+	to->n = n_to + 1;
+	STEP(RACK_PUT);
+	if (want == RACK_FULL)
+		prefetch_next(k, from);
+	*sheafp = s;
+	return from->slot[n];
+}
+
+static inline __attribute__((always_inline)) bool
+change_main(struct slabc_cache *k, struct thread_block *tb, enum rack_kind want)
+{
+	struct thread_cache *t = &tb->cache[k->v.index];
+	struct sheaf *s = t->spare, *old = tb->main[k->v.index];
+	int32_t slot = t->spare_slot;
+	uint32_t n;
+
+	if (!s || !sheaf_is_plain(k, s) || !sheaf_is_plain(k, old))
+		return false;
+	n = atomic_read(&s->size);
+	if (want == RACK_FULL ? n == 0 : n >= atomic_read(&k->capacity))
+		slot = exchange(k, tb, want, (uint32_t)slot, s, &s);
+	if (slot == CLIENT_NO_SLOT)
+		return false;
+	t->spare = old;
+	t->spare_slot = t->main_slot;
+	t->main_slot = (int16_t)slot;
+	atomic_write(&tb->main[k->v.index], s);
+	STEP(SWAP);
+	return true;
+}
+
+bool
+rack_change_for_alloc(struct slabc_cache *k, struct thread_block *tb)
+{
+	return change_main(k, tb, RACK_FULL);
+}
+
+bool
+rack_change_for_free(struct slabc_cache *k, struct thread_block *tb)
+{
+	return change_main(k, tb, RACK_EMPTY);
 }
 
 /* Half goes to the barn, or to slabd: the newer one, so that the barn, which is a stack too, gives it back first. */
 static void
-give_half(struct slabc_cache *k, const struct thread_block *tb, struct rack *r)
+give_half(struct slabc_cache *k, const struct thread_block *tb, struct rack *r, bool is_wanted)
 {
 	uint32_t n = r->n / 2 + 1 < CLIENT_RACK_BATCH ? r->n / 2 + 1 : CLIENT_RACK_BATCH;
 
 	r->n -= n;
 	STEP(RACK_GIVEN);
-	barn_put_some(k, n, r->slot + r->n, r->sheaf + r->n, thread_holder(tb));
+	barn_put_some(k, n, r->slot + r->n, r->sheaf + r->n, thread_holder(tb), is_wanted);
 }
 
 void
@@ -130,15 +206,32 @@ rack_put(struct slabc_cache *k, struct thread_block *tb, uint32_t slot, struct s
 	cache_learn(k);
 	limit = limit_of(k, kind);
 	if (r->n > 0 && r->n >= limit)
-		give_half(k, tb, r);
+		give_half(k, tb, r, true);
 	if (n < 0 || limit == 0 || k->c->slots[slot].capacity != atomic_read(&k->capacity) ||
 		barn_count(atomic_read(kind == RACK_FULL ? &k->shown->full : &k->shown->empty)) == 0) {
 		barn_put(k, slot, s, thread_holder(tb));
 		return;
 	}
+	r->n_fresh = r->n < r->n_fresh ? r->n : r->n_fresh;
 	r->sheaf[r->n] = s;
 	r->slot[r->n++] = (uint16_t)slot;
 	STEP(RACK_PUT);
+}
+
+void
+rack_put_back(struct slabc_cache *k, struct thread_block *tb, uint32_t slot, struct sheaf *s)
+{
+	struct rack *r = &tb->rack[k->v.index][RACK_FULL];
+
+	if (r->n >= CLIENT_RACK_BATCH)
+		give_half(k, tb, r, false);
+	if (limit_of(k, RACK_FULL) < CLIENT_RACK_BATCH || sheaf_look(s) <= 0) {
+		barn_return(k, slot, s, thread_holder(tb));
+		return;
+	}
+	r->n_fresh = r->n < r->n_fresh ? r->n : r->n_fresh;
+	r->sheaf[r->n] = s;
+	r->slot[r->n++] = (uint16_t)slot;
 }
 
 void
@@ -152,6 +245,6 @@ rack_drop(struct slabc_cache *k, struct thread_block *tb, bool is_forgotten)
 			if (!is_forgotten)
 				barn_put(k, r->slot[r->n], r->sheaf[r->n], thread_holder(tb));
 		}
-		r->is_fresh = false;
+		r->n_fresh = 0;
 	}
 }

@@ -18,6 +18,11 @@
 
 enum { MAX_LOST_CLAIMS = 4096 };
 
+/* Incarnation and segment of a page map's entry, as a reference has them in its upper 16 bits. */
+typedef uint16_t __attribute__((may_alias)) page_life;
+_Static_assert(offsetof(struct layout_page, incarnation) % sizeof(page_life) == 0 &&
+	offsetof(struct layout_page, segment) == offsetof(struct layout_page, incarnation) + 1 && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "page_life");
+
 /* Where a reference leads. */
 struct place_found {
 	uint32_t *word;
@@ -35,19 +40,19 @@ stale(const char *why)
 
 /* Inlined where every object of a pipe comes by: slabc_ref_of(), slabc_deref(). */
 __attribute__((always_inline)) static inline bool
-find_word(const struct slabc *c, uint32_t place, uint32_t *cachep, uint32_t **wordp, uint8_t *incarnationp)
+find_word(const struct slabc *c, uint32_t place, uint32_t *cachep, uint32_t **wordp, page_life *lifep)
 {
 	const struct layout_page *page = &c->pages[place >> LAYOUT_PLACE_PAGE_SHIFT];
 	/* order: PAGE_MAP acquire - pairs with slabd's last store of the entry, the cache id */
 	uint32_t cache = atomic_read_acquire(&page->cache), recip;
 	uint64_t x, prod;
 
-	if (cache == 0 || cache >= LAYOUT_MAX_CACHES)
+	if (cache - 1 >= LAYOUT_MAX_CACHES - 1)
 		return false;
 	recip = atomic_read(&c->caches[cache].recip);
 	/* order: PAGE_MAP acquire - the incarnation is read after what it vouches for */
 	prod = atomic_read_acquire(&page->prod);
-	*incarnationp = atomic_read_acquire(&page->incarnation);
+	*lifep = atomic_read_acquire((const page_life *)&page->incarnation);
 	x = (uint64_t)((place << LAYOUT_PLACE_SHIFT) & (LAYOUT_PAGE_BYTES - 1)) * recip + prod;
 	if ((uint32_t)x >= recip || x >> 32 >= c->n_words)
 		return false;
@@ -57,29 +62,24 @@ find_word(const struct slabc *c, uint32_t place, uint32_t *cachep, uint32_t **wo
 }
 
 bool
-ref_find_word(const struct slabc *c, uint32_t place, uint32_t *cachep, uint32_t **wordp, uint8_t *incarnationp)
+ref_find_word(const struct slabc *c, uint32_t place, uint32_t *cachep, uint32_t **wordp)
 {
-	return find_word(c, place, cachep, wordp, incarnationp);
+	page_life life;
+
+	return find_word(c, place, cachep, wordp, &life);
 }
 
 /* Follows a reference as far as the word, which the caller reads. */
 __attribute__((always_inline)) static inline bool
 follow(const struct slabc *c, slabc_ref ref, struct place_found *found)
 {
-	uint32_t i = (uint32_t)(ref >> 56) - 1;
-	const struct layout_segment *segment;
-	uint8_t incarnation;
+	page_life life;
 
 	found->place = (uint32_t)ref;
 	found->generation = (uint32_t)(ref >> 32) & 0xffff;
-	if (i >= c->arena->n_segments)
+	if ((uint64_t)found->place << LAYOUT_PLACE_SHIFT >= c->span || !find_word(c, found->place, &found->cache, &found->word, &life))
 		return false;
-	segment = &c->arena->segments[i];
-	if ((found->place >> LAYOUT_PLACE_PAGE_SHIFT) - segment->first_page >= segment->n_pages)
-		return false;
-	if (!find_word(c, found->place, &found->cache, &found->word, &incarnation))
-		return false;
-	if (incarnation != (uint8_t)(ref >> 48) && !MUTANT(NO_INCARNATION))
+	if (life != ref >> 48 && !MUTANT(NO_INCARNATION))
 		return false;
 	found->p = c->base + ((uint64_t)found->place << LAYOUT_PLACE_SHIFT);
 	STEP(DEREF_READ);
@@ -116,16 +116,6 @@ word_stands(uint32_t w, uint32_t generation)
 	return word_generation(w) == generation && word_is_live(w);
 }
 
-static uint32_t
-segment_of(const struct slabc *c, uint32_t page)
-{
-	uint32_t i = 0;
-
-	while (i < c->arena->n_segments && page - c->arena->segments[i].first_page >= c->arena->segments[i].n_pages)
-		i++;
-	return i;
-}
-
 /* Makes the word say SHARED, if it names a holder who lets it. */
 static int
 share(const struct slabc *c, const void *p, uint32_t *word, uint32_t *wp)
@@ -150,12 +140,10 @@ share(const struct slabc *c, const void *p, uint32_t *word, uint32_t *wp)
 	return error_set(EIO, "the object's word changed %d times", MAX_LOST_CLAIMS);
 }
 
-__attribute__((always_inline)) static inline slabc_ref
-make(const struct slabc *c, uint32_t place, uint8_t incarnation, uint32_t w)
+static inline slabc_ref
+make(uint32_t place, page_life life, uint32_t w)
 {
-	uint64_t segment = segment_of(c, place >> LAYOUT_PLACE_PAGE_SHIFT);
-
-	return (segment + 1) << 56 | (uint64_t)incarnation << 48 | (uint64_t)word_generation(w) << 32 | place;
+	return (uint64_t)life << 48 | (uint64_t)word_generation(w) << 32 | place;
 }
 
 /* What is not SHARED already, or cannot be. */
@@ -164,17 +152,17 @@ ref_of(struct slabc *c, const void *p)
 {
 	uint64_t off = (uint64_t)((const char *)p - c->base);
 	uint32_t place = (uint32_t)(off >> LAYOUT_PLACE_SHIFT), cache, w = 0, *word;
-	uint8_t incarnation = 0;
+	page_life life = 0;
 	int r = session_writable(c);
 
 	if (r == 0) {
-		if (off >= c->span || off % (1u << LAYOUT_PLACE_SHIFT) || !ref_find_word(c, place, &cache, &word, &incarnation))
+		if (off >= c->span || off % (1u << LAYOUT_PLACE_SHIFT) || !find_word(c, place, &cache, &word, &life))
 			r = error_set(EINVAL, "%p is not the first byte of an object of this arena", p);
 		else if (!cache_is_wordless(c, cache))
 			r = share(c, p, word, &w);
 	}
 	if (r == 0) {
-		return make(c, place, incarnation, w);
+		return make(place, life, w);
 	}
 	errno = -r;
 	return 0;
@@ -185,15 +173,15 @@ slabc_ref_of(struct slabc *c, const void *p)
 {
 	uint64_t off = (uint64_t)((const char *)p - c->base);
 	uint32_t place = (uint32_t)(off >> LAYOUT_PLACE_SHIFT), cache, w, *word;
-	uint8_t incarnation;
+	page_life life;
 
 	if (__builtin_expect(!c->is_readonly && !atomic_read(&c->is_forked) && off < c->span && off % (1u << LAYOUT_PLACE_SHIFT) == 0 &&
-				     find_word(c, place, &cache, &word, &incarnation) && !cache_is_wordless(c, cache),
+				     find_word(c, place, &cache, &word, &life),
 		    1)) {
 		/* order: WORD acquire - what the holder wrote */
 		w = atomic_read_acquire(word);
-		if (word_is_live(w) && word_state(w) == WORD_SHARED)
-			return make(c, place, incarnation, w);
+		if (word_state(w) == WORD_SHARED && word_owner(w) != 0 && !cache_is_wordless(c, cache))
+			return make(place, life, w);
 	}
 	return ref_of(c, p);
 }
@@ -227,11 +215,13 @@ slabc_deref(struct slabc *c, slabc_ref ref)
 {
 	struct place_found found;
 
-	if (__builtin_expect(atomic_read(&c->is_forked), 0))
-		return not_followed(c);
 	/* order: READER_SHOWN acquire - pairs with become_reader() */
-	if (__builtin_expect(!atomic_read_acquire(&c->is_reader), 0) && !MUTANT(SHOW_LATE))
-		become_reader(c);
+	if (__builtin_expect(!atomic_read_acquire(&c->is_reader), 0)) {
+		if (atomic_read(&c->is_forked))
+			return not_followed(c);
+		if (!MUTANT(SHOW_LATE))
+			become_reader(c);
+	}
 	/* order: WORD acquire - pairs with the holder's sharing of it */
 	if (__builtin_expect(!follow(c, ref, &found) ||
 				     (!word_stands(atomic_read_acquire(found.word), found.generation) && !cache_is_wordless(c, found.cache)),
@@ -351,16 +341,16 @@ ref_peek(const struct slabc *c, const void *p, slabc_ref *refp)
 {
 	uint64_t off = (uint64_t)((const char *)p - c->base);
 	uint32_t place = (uint32_t)(off >> LAYOUT_PLACE_SHIFT), cache, w, *word;
-	uint8_t incarnation;
+	page_life life;
 
-	if (off >= c->span || off % (1u << LAYOUT_PLACE_SHIFT) || !ref_find_word(c, place, &cache, &word, &incarnation))
+	if (off >= c->span || off % (1u << LAYOUT_PLACE_SHIFT) || !find_word(c, place, &cache, &word, &life))
 		return error_set(EINVAL, "%p is not the first byte of an object of this arena", p);
 	if (c->caches[cache].flags & SLABC_NO_OWNER)
 		return error_set(ENOTSUP, "the object's cache has no object words (SLABC_NO_OWNER): nothing says whose it is");
 	w = atomic_read(word);
 	if (word_owner(w) != c->me || !word_is_live(w))
 		return error_set(EINVAL, "%p is not this session's: another client holds it, or nobody", p);
-	*refp = make(c, place, incarnation, w);
+	*refp = make(place, life, w);
 	return 0;
 }
 

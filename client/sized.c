@@ -190,9 +190,8 @@ object_find(const struct slabc *c, const void *p, struct sized_object *o)
 {
 	uint64_t off = (uint64_t)((const char *)p - c->base);
 	uint32_t place = (uint32_t)(off >> LAYOUT_PLACE_SHIFT), *word, w, flags;
-	uint8_t incarnation;
 
-	if (off >= c->span || off % (1u << LAYOUT_PLACE_SHIFT) || !ref_find_word(c, place, &o->cache, &word, &incarnation))
+	if (off >= c->span || off % (1u << LAYOUT_PLACE_SHIFT) || !ref_find_word(c, place, &o->cache, &word))
 		return error_set(EINVAL, "%p is not the first byte of an object of this arena", p);
 	flags = c->caches[o->cache].flags;
 	o->is_run = flags & LAYOUT_CACHE_RUNS;

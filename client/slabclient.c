@@ -105,6 +105,7 @@ fork_child(void)
 {
 	for (struct slabc *c = library_sessions; c; c = c->next) {
 		atomic_write(&c->is_forked, 1);
+		atomic_write(&c->is_reader, 0);
 		pthread_mutex_init(&c->requests, NULL);
 		pthread_mutex_init(&c->opening, NULL);
 	}

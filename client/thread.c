@@ -165,6 +165,8 @@ fetch_now(struct slabc_cache *k, struct thread_block *tb)
 	struct sheaf *s;
 	int32_t slot, n;
 
+	if (rack_change_for_alloc(k, tb))
+		return true;
 	if (look_at_spare(k, tb, &n) && n > 0) {
 		swap_spare(k, tb);
 		return true;
@@ -378,7 +380,7 @@ thread_make_room_now(struct slabc_cache *k, struct thread_block *tb)
 
 	if (n < 0)
 		return false;
-	if ((uint32_t)n < thread_limit(k, s) || swap_for_room(k, tb))
+	if ((uint32_t)n < thread_limit(k, s) || rack_change_for_free(k, tb) || swap_for_room(k, tb))
 		return true;
 	slot = rack_get(k, tb, RACK_EMPTY, &s);
 	if (slot != CLIENT_NO_SLOT)

@@ -744,21 +744,20 @@ arena_pages_alloc(struct arena *arena, unsigned node, unsigned order, uint32_t *
 	return worst;
 }
 
-/* Where a page lies. */
-static struct arena_segment *
-segment_of(struct arena *arena, uint32_t page)
+uint32_t
+arena_segment_of(const struct arena *arena, uint32_t page)
 {
-	unsigned i = 0;
+	uint32_t i = 0;
 
-	while (page - arena->segments[i].first_page >= arena->segments[i].n_pages)
+	while (i < arena->n_segments && page - arena->segments[i].first_page >= arena->segments[i].n_pages)
 		i++;
-	return &arena->segments[i];
+	return i;
 }
 
 void
 arena_pages_free(struct arena *arena, uint32_t page, unsigned order)
 {
-	struct arena_segment *s = segment_of(arena, page);
+	struct arena_segment *s = &arena->segments[arena_segment_of(arena, page)];
 
 	pages_free(&s->pages, page - s->first_page, order);
 }
@@ -801,7 +800,7 @@ arena_run_alloc(struct arena *arena, unsigned node, uint32_t n_pages, uint32_t *
 void
 arena_run_free(struct arena *arena, uint32_t page, uint32_t n_pages)
 {
-	struct arena_segment *s = segment_of(arena, page);
+	struct arena_segment *s = &arena->segments[arena_segment_of(arena, page)];
 
 	pages_free_run(&s->pages, page - s->first_page, n_pages);
 }

@@ -216,6 +216,9 @@ bool arena_collapse(struct arena *arena, uint64_t max_ns);
 bool arena_has_thp(const struct arena *arena);
 
 /* Pages of a segment, as its file has them. */
+/* The number of the segment that a page lies in; n_segments: in none. */
+uint32_t arena_segment_of(const struct arena *arena, uint32_t page);
+
 struct segment_extent arena_extent(const struct arena_segment *s, uint32_t first_page, uint32_t n_pages);
 /* "2 MiB pages". */
 const char *arena_kind_name(const struct arena_segment *s);

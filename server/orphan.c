@@ -389,7 +389,7 @@ first_dead(struct arena *arena, const struct stats_census *census)
 
 	pthread_rwlock_rdlock(&arena->sessions_lock);
 	for (uint32_t client = 1; client <= WORD_ORPHAN; client++) {
-		const struct session_dead *dead = client <= LAYOUT_MAX_CLIENTS ? &arena->dead[client] : NULL;
+		const struct session_dead *dead = client <= LAYOUT_MAX_CLIENTS && arena->named[client] ? &arena->dead[client] : NULL;
 		int64_t ended_ns = dead ? dead->ended_ns : 0;
 
 		if (census->bytes[client] == 0 || !is_dead(arena, client) || (found && ended_ns >= first_ns))

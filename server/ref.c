@@ -5,15 +5,6 @@
 #include "shm/atomic.h"
 #include "shm/word.h"
 
-static const struct arena_segment *
-segment_at(const struct arena *arena, uint32_t page)
-{
-	for (unsigned i = 0; i < arena->n_segments; i++)
-		if (page - arena->segments[i].first_page < arena->segments[i].n_pages)
-			return &arena->segments[i];
-	return NULL;
-}
-
 bool
 ref_find(const struct arena *arena, uint64_t ref, struct ref_object *op)
 {
@@ -48,7 +39,7 @@ uint64_t
 ref_make(const struct arena *arena, uint32_t place, uint32_t w)
 {
 	uint32_t page = place >> LAYOUT_PLACE_PAGE_SHIFT;
-	uint64_t segment = (uint64_t)(segment_at(arena, page) - arena->segments);
+	uint64_t segment = arena_segment_of(arena, page);
 	uint8_t incarnation = atomic_read(&arena->page_map[page].incarnation);
 
 	return (segment + 1) << 56 | (uint64_t)incarnation << 48 | (uint64_t)word_generation(w) << 32 | place;

@@ -49,13 +49,14 @@ static void
 map_slab(struct arena *arena, const struct cache *cache, uint32_t number)
 {
 	const struct slab *slab = &arena->slabs[number];
+	uint32_t segment = arena_segment_of(arena, slab->first_page);
 
 	for (uint32_t i = 0; i < slab_pages(slab); i++) {
 		struct layout_page *page = &arena->page_map[slab->first_page + i];
 
 		atomic_write(&page->prod, prod_of(slab, cache, i));
 		atomic_write(&page->slab, number);
-		atomic_write(&page->kind, LAYOUT_KIND_SLAB);
+		atomic_write(&page->segment, (uint8_t)(segment + 1));
 		/* order: PAGE_MAP release - the entry is whole before it names the cache */
 		atomic_write_release(&page->cache, cache->id);
 	}
@@ -184,7 +185,6 @@ unmap_page(struct layout_page *page)
 	atomic_write_release(&page->incarnation, (uint8_t)(page->incarnation + 1));
 	STEP(MAP_BUMPED);
 	atomic_write_release(&page->cache, 0);
-	atomic_write(&page->kind, LAYOUT_KIND_FREE);
 }
 
 void

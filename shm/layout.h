@@ -72,12 +72,6 @@ enum {
 	LAYOUT_ARENA_PAGES_OFF = 4096 + 512 * 72,
 };
 
-/* What a page of the place space is. */
-enum {
-	LAYOUT_KIND_FREE = 0,
-	LAYOUT_KIND_SLAB = 1,
-};
-
 /* Kinds of page behind a data segment. */
 enum {
 	LAYOUT_PAGES_4K = 0,
@@ -186,8 +180,8 @@ struct layout_page {
 	uint16_t cache;
 	/* Which life of the page: a reference made in another one is stale.  W: slabd, first. R: all, last. */
 	uint8_t incarnation;
-	/* LAYOUT_KIND_.  W: slabd. R: tools. */
-	uint8_t kind;
+	/* Number of the data segment it lies in, + 1; 0: nothing lay there yet.  The two together are the upper 16 bits of a reference.  W: slabd, before cache (release). R: all. */
+	uint8_t segment;
 };
 
 /* Who allocated or freed an object of a debug cache last. */

@@ -910,7 +910,7 @@ it_undoes_what_was_half_done(void)
 	CLEANUP(harness_free) struct harness *h = harness_keeper(NULL, "--page-kind=4k --arena-size=8M");
 	struct slabc *c = open_patient(h, "witness");
 	struct slabc_cache *k = harness_open_cache(c, "k", 64, 0);
-	struct layout_page page = {0}, stray = {.slab = 77, .cache = 1, .kind = LAYOUT_KIND_SLAB};
+	struct layout_page page = {0}, stray = {.slab = 77, .cache = 1};
 	uint64_t page_off = LAYOUT_ARENA_PAGES_OFF + 15 * sizeof page;
 	int ledger, arena, data;
 	pid_t before;
