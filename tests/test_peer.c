@@ -270,7 +270,7 @@ open_kinds(const struct daemon_thread *d, int *fds)
 {
 	unsigned n = 0;
 
-	CU_ASSERT_EQUAL_FATAL(pipe(fds), 0);
+	CU_ASSERT_EQUAL_FATAL(pipe2(fds, O_NONBLOCK), 0);
 	CU_ASSERT_EQUAL_FATAL(socketpair(AF_UNIX, SOCK_STREAM, 0, fds + 2), 0);
 	n = 4;
 	fds[n++] = open(d->folder, O_RDONLY | O_DIRECTORY);
