@@ -14,7 +14,7 @@
 #include "tests/steps_rig.h"
 
 /* Objects of a page: the formula makes sheaves of smaller ones larger.  Sixteen to a slab. */
-enum { CAPACITY = 4, OBJECT_BYTES = 4096, SLAB_ORDER = 4, N_FLOW = 14, N_SURVIVOR = 40, MAX_INSTANTS = 2000 };
+enum { CAPACITY = 4, OBJECT_BYTES = 4096, SLAB_ORDER = 4, N_FLOW = 14, N_RACKED = 40, N_SHEAVES = 16, N_SURVIVOR = 40, MAX_INSTANTS = 2000 };
 
 /* What a client has: its session, its cache and what its application holds. */
 struct crew {
@@ -31,10 +31,11 @@ struct script {
 	void (*op)(struct crew *crew);
 	uint32_t n_refs; /* to objects of the survivor's */
 	bool is_far;     /* in an arena of two nodes */
+	bool is_racked;  /* played with the kinds that are */
 };
 
 /* Beside the cache's flags. */
-enum { NO_SHEAVES = 1u << 31 };
+enum { NO_SHEAVES = 1u << 31, RACKED = 1u << 30 };
 
 static const struct kind {
 	const char *name;
@@ -48,8 +49,16 @@ static const struct kind {
 	{"no sheaves, keep", NO_SHEAVES},
 	{"debug, reclaim", SLABC_DEBUG | SLABC_RECLAIM},
 	{"debug, shared, keep", SLABC_DEBUG | SLABC_SHARED},
+	{"racks, reclaim", RACKED | SLABC_RECLAIM},
+	{"racks, shared, keep", RACKED | SLABC_SHARED},
 };
 enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
+
+static bool
+is_racked(const struct kind *kind)
+{
+	return (kind->flags & RACKED) != 0;
+}
 
 static struct slabc_cache *
 open_cache(struct slabc *c, uint32_t flags)
@@ -57,9 +66,10 @@ open_cache(struct slabc *c, uint32_t flags)
 	struct slabc_cache_options o = SLABC_CACHE_OPTIONS_INIT;
 	struct slabc_cache *k;
 
-	o.flags = flags & ~(uint32_t)NO_SHEAVES;
+	o.flags = flags & ~(uint32_t)(NO_SHEAVES | RACKED);
 	o.sheaf_capacity = flags & NO_SHEAVES ? SLABC_SHEAVES_NONE : CAPACITY;
-	o.max_cached = CAPACITY * OBJECT_BYTES; /* one sheaf: the second goes back to slabd */
+	/* One sheaf: the second goes back to slabd.  Or as many as let a thread have some in its rack. */
+	o.max_cached = (flags & RACKED ? N_SHEAVES : 1) * CAPACITY * OBJECT_BYTES;
 	o.min_order = o.max_order = SLAB_ORDER;
 	k = rig_cache(c, "steps", OBJECT_BYTES, &o);
 	NEED(k->capacity == (flags & NO_SHEAVES ? 1 : CAPACITY), "sheaves have %u entries", k->capacity);
@@ -250,6 +260,24 @@ flow(struct crew *crew)
 	hold_one(crew);
 }
 
+/* More than the rack has room for. */
+static void
+fill_racks(struct crew *crew)
+{
+	alloc_some(crew, N_RACKED);
+	while (crew->n)
+		free_last(crew);
+}
+
+static void
+use_racks(struct crew *crew)
+{
+	NEED(tls.block->rack[crew->k->v.index][RACK_FULL].n > 0, "nothing is in the rack");
+	alloc_some(crew, N_RACKED - CAPACITY);
+	while (crew->n > 1)
+		free_last(crew);
+}
+
 static void
 prefill(struct crew *crew)
 {
@@ -271,21 +299,22 @@ leave(struct crew *crew)
 	slabc_close(crew->c);
 }
 
-static const struct script alloc_script = {"alloc", hold_one, hold_one, 0, false};
-static const struct script first_alloc_script = {"a first alloc", NULL, hold_one, 0, false};
-static const struct script free_script = {"free", hold_three, free_last, 0, false};
-static const struct script bulk_alloc_script = {"bulk alloc", hold_one, alloc_bulk_three, 0, false};
-static const struct script bulk_free_script = {"bulk free", hold_three, free_bulk_all, 0, false};
-static const struct script shared_free_script = {"free of a shared object", hold_shared, free_last, 0, false};
-static const struct script foreign_free_script = {"free of another's object", hold_one, free_ref, 1, false};
-static const struct script foreign_pointer_script = {"frees of another's objects by pointer", hold_three, free_foreign_all, CAPACITY + 2, false};
-static const struct script foreign_bulk_script = {"bulk free of another's objects", hold_one, free_foreign_bulk, CAPACITY + 1, false};
-static const struct script foreign_twice_script = {"one of another's objects freed twice", hold_one, free_foreign_twice, CAPACITY - 1, false};
-static const struct script far_script = {"frees of what lies on another node", hold_far, free_far, 0, true};
-static const struct script adopt_script = {"adopt", hold_one, adopt, 1, false};
-static const struct script flow_script = {"ebb and flow", NULL, flow, 0, false};
-static const struct script prefill_script = {"prefill", NULL, prefill, 0, false};
-static const struct script close_script = {"close", hold_three, leave, 0, false};
+static const struct script alloc_script = {"alloc", hold_one, hold_one, 0, false, false};
+static const struct script first_alloc_script = {"a first alloc", NULL, hold_one, 0, false, false};
+static const struct script free_script = {"free", hold_three, free_last, 0, false, false};
+static const struct script bulk_alloc_script = {"bulk alloc", hold_one, alloc_bulk_three, 0, false, false};
+static const struct script bulk_free_script = {"bulk free", hold_three, free_bulk_all, 0, false, false};
+static const struct script shared_free_script = {"free of a shared object", hold_shared, free_last, 0, false, false};
+static const struct script foreign_free_script = {"free of another's object", hold_one, free_ref, 1, false, false};
+static const struct script foreign_pointer_script = {"frees of another's objects by pointer", hold_three, free_foreign_all, CAPACITY + 2, false, false};
+static const struct script foreign_bulk_script = {"bulk free of another's objects", hold_one, free_foreign_bulk, CAPACITY + 1, false, false};
+static const struct script foreign_twice_script = {"one of another's objects freed twice", hold_one, free_foreign_twice, CAPACITY - 1, false, false};
+static const struct script far_script = {"frees of what lies on another node", hold_far, free_far, 0, true, false};
+static const struct script adopt_script = {"adopt", hold_one, adopt, 1, false, false};
+static const struct script flow_script = {"ebb and flow", NULL, flow, 0, false, false};
+static const struct script rack_script = {"racks", fill_racks, use_racks, 0, false, true};
+static const struct script prefill_script = {"prefill", NULL, prefill, 0, false, false};
+static const struct script close_script = {"close", hold_three, leave, 0, false, false};
 
 /* The child */
 
@@ -377,6 +406,8 @@ judge_reuse(struct slabc *c, struct slabc_cache *k, const struct stage *stage, c
 		slabc_free(k, pv[i]);
 }
 
+static bool has_died_at[STEP_COUNT];
+
 /* true: the operation came to its end. */
 static bool
 play(const struct script *script, uint32_t flags, const char *kind, uint32_t instant)
@@ -402,8 +433,10 @@ play(const struct script *script, uint32_t flags, const char *kind, uint32_t ins
 	actor_died(&a);
 	rig_wait_ended(1);
 	is_done = a.stage->is_done;
-	if (!is_done)
+	if (!is_done) {
 		rig_met((enum step)a.stage->at);
+		has_died_at[a.stage->at] = true;
+	}
 	snprintf(story, sizeof(story), "%s, %s, killed %s %s", script->name, kind, is_done ? "after" : "at",
 		is_done ? "it" : step_names[a.stage->at]);
 	rig_judge("%s", story);
@@ -424,6 +457,8 @@ play_all(const struct script *script)
 	for (unsigned i = 0; i < N_KINDS; i++) {
 		uint32_t instant = 0;
 
+		if (is_racked(&kinds[i]) != script->is_racked)
+			continue;
 		while (!play(script, kinds[i].flags, kinds[i].name, instant))
 			NEED(++instant < MAX_INSTANTS, "%s has no end", script->name);
 		NEED(instant > 0, "%s has no step", script->name);
@@ -491,6 +526,15 @@ void
 it_killed_in_flow(void)
 {
 	play_all(&flow_script);
+}
+
+void
+it_killed_in_racks(void)
+{
+	memset(has_died_at, 0, sizeof(has_died_at));
+	play_all(&rack_script);
+	for (enum step step = STEP_RACK_TAKEN; step <= STEP_RACK_PUT; step++)
+		NEED(has_died_at[step], "nobody died at %s", step_names[step]);
 }
 
 void
@@ -649,6 +693,8 @@ play_all_signals(const struct script *script)
 	for (unsigned i = 0; i < N_KINDS; i++) {
 		uint32_t instant = 0;
 
+		if (is_racked(&kinds[i]) != script->is_racked)
+			continue;
 		while (!play_signal(script, &kinds[i], instant))
 			NEED(++instant < MAX_INSTANTS, "%s has no end", script->name);
 		NEED(instant > 0, "%s has no step", script->name);
@@ -702,6 +748,12 @@ void
 it_signal_in_flow(void)
 {
 	play_all_signals(&flow_script);
+}
+
+void
+it_signal_in_racks(void)
+{
+	play_all_signals(&rack_script);
 }
 
 void

@@ -176,6 +176,47 @@ it_recall_lets_be_what_is_in_use(void)
 		play_amid(&amids[i]);
 }
 
+/* More sheaves come and go than a rack has room for. */
+enum { N_RACKED = 30 * RIG_CAPACITY };
+static void *racked[N_RACKED];
+
+static void
+use_racks(void)
+{
+	rig_get_some(bk, N_RACKED, racked);
+	for (int i = 0; i < N_RACKED; i++)
+		slabc_free(bk, racked[i]);
+}
+
+/* Slabd takes what lies in a thread's rack while the thread moves a sheaf: whichever of the two comes first, each object has one holder. */
+void
+it_recall_meets_a_moving_rack(void)
+{
+	static const enum step steps[] = {STEP_SWAP, STEP_RACK_TAKEN, STEP_RACK_PUT, STEP_RACK_FILLED, STEP_RACK_GIVEN};
+
+	for (unsigned i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+		struct session *session;
+
+		begin(0);
+		session = session_of(b);
+		use_racks();
+		rig_at(steps[i], 0, recall_for_others_elsewhere);
+		use_racks();
+		NEED(rig_was_played(), "nothing came to %s", step_names[steps[i]]);
+		NEED(session->n_recalled > 0, "nothing was recalled at %s", step_names[steps[i]]);
+		rig_judge("recalled at %s", step_names[steps[i]]);
+		rig_get_some(bk, N_RACKED, racked);
+		for (int j = 0; j < N_RACKED; j++)
+			rig_judge_holder(bk, racked[j], step_names[steps[i]]);
+		for (int j = 0; j < N_OTHERS; j++)
+			rig_judge_holder(ck, others[j], step_names[steps[i]]);
+		HOLDS(session->n_faults == 0 && bk->shown->n_dropped == 0, "recalled at %s: slabd finds %llu faults, the thread %llu entries that are another's",
+			step_names[steps[i]], (unsigned long long)session->n_faults, (unsigned long long)bk->shown->n_dropped);
+		rig_judge("recalled at %s, and the thread has gone on", step_names[steps[i]]);
+		end();
+	}
+}
+
 /* An owner in a thread of its own, which goes on when it is told to */
 
 static struct {
