@@ -12,7 +12,7 @@
  *             slabd              lives, answers within a bound, is idle when nothing is asked of it, has named the hostile ones and evicted them
  * Afterwards the hostile ones are killed, and a cache made then in the spoilt arena is as sound as any.
  *
- * usage: fuzz_client [--seconds=15] [--seed=N] [--max-faults=1000]
+ * usage: fuzz_client [--seconds=15] [--seed=N] [--max-faults=100]
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -54,7 +54,7 @@ static const char *const names[N_NAMES] = {"same", "reclaim", "wordless", "hosti
 static const size_t sizes[N_NAMES] = {64, 200, 256, 1024};
 static const unsigned flags[N_NAMES] = {0, SLABC_RECLAIM, SLABC_NO_OWNER, SLABC_SHARED};
 
-static unsigned seconds = 15, max_faults = 1000;
+static unsigned seconds = 15, max_faults = 100;
 static uint64_t seed;
 
 /* What the processes tell each other. */
