@@ -27,7 +27,7 @@ for target in $targets; do
 	mkdir "$work/$target" && cp tests/fuzz/corpus/"$target"/* "$work/$target" || exit 1
 	[ "$target" = codec ] && cp "$work"/seeds/* "$work/$target"
 	echo "fuzz_$target: $seconds s"
-	build/fuzz/tests/fuzz_"$target" -max_total_time="$seconds" -max_len=2048 -len_control=0 -timeout=30 -print_final_stats=1 \
+	build/fuzz/tests/fuzz_"$target" -max_total_time="$seconds" -max_len=2048 -len_control=0 -timeout=120 -print_final_stats=1 \
 		-artifact_prefix=build/fuzz/found/"$target"- "$work/$target" >"$work/log" 2>&1 || {
 		tail -40 "$work/log"
 		echo "FAILED: fuzz_$target"
