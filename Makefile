@@ -114,6 +114,8 @@ CLIENT_SRC = \
 CTL_SRC = client/ctl/ask.c client/ctl/command.c client/ctl/drain.c client/ctl/leaks.c client/ctl/main.c client/ctl/show.c client/ctl/table.c client/reach.c
 
 obj = $(patsubst %.c,$(B)/%.o,$(1))
+# Empty: the fuzzer brings its own.
+FUZZ_MAIN = $(B)/tests/fuzz/main.o
 SHM_OBJ = $(call obj,$(SHM_SRC)) $(B)/layout_hash.o
 PROTO_OBJ = $(call obj,$(PROTO_SRC))
 SERVER_OBJ = $(call obj,$(SERVER_SRC)) $(B)/ledger_hash.o
@@ -213,6 +215,9 @@ $(B)/tests/fail_worker: $(B)/tests/fail_worker.o $(B)/libslabclient.so
 $(B)/tests/fail: $(call obj,tests/fail_main.c tests/fail_rig.c tests/skip.c $(wildcard tests/harness*.c)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK) $(CLIENT_LIBS) $(TEST_LIBS)
 
+$(B)/tests/fuzz_client: $(call obj,tests/fuzz_client.c tests/skip.c $(wildcard tests/harness*.c)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.so
+	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK) $(CLIENT_LIBS) $(TEST_LIBS)
+
 $(B)/tests/steady: $(B)/tests/steady.o $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
 
@@ -262,21 +267,48 @@ $(B)/tests/kill_step: $(call obj,tests/kill_step.c $(KILL_SRC)) $(SERVER_OBJ) $(
 $(B)/tests/attach: $(B)/tests/systemd/attach.o $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
 
-test-programs: all $(B)/tests/unit $(B)/tests/it $(B)/tests/stress_kill $(B)/tests/soak $(B)/tests/jumps.so $(B)/tests/steady $(B)/tests/attach $(B)/tests/instructions \
-	$(B)/tests/instructions-inline $(B)/tests/fail $(B)/tests/fail_at.so $(B)/tests/fail_worker
+# Fuzz targets (tests/fuzz): with a main() that runs files through them, or by `make fuzz` with clang's libFuzzer.
+
+$(B)/tests/fuzz_codec: $(call obj,tests/fuzz/fuzz_codec.c) $(FUZZ_MAIN) $(PROTO_OBJ)
+	$(CC) $(LD_ALL) -o $@ $^ $(CLIENT_LIBS)
+
+$(B)/tests/fuzz_session: $(call obj,tests/fuzz/fuzz_session.c) $(FUZZ_MAIN) $(SERVER_OBJ) $(PROTO_OBJ) $(SHM_OBJ)
+	$(CC) $(LD_ALL) -o $@ $^ $(SERVER_LIBS)
+
+# What the corpus begins with: packets of every op.
+$(B)/tests/fuzz_seeds: $(call obj,tests/fuzz/seeds.c) $(PROTO_OBJ)
+	$(CC) $(LD_ALL) -o $@ $^ $(CLIENT_LIBS)
+
+FUZZ_PROGRAMS = $(B)/tests/fuzz_codec $(B)/tests/fuzz_session $(B)/tests/fuzz_seeds
+
+# With AFL++: make fuzz FUZZ_CC=afl-clang-fast FUZZ_C= FUZZ_LD=-fsanitize=fuzzer FUZZ_VARIANT=afl
+FUZZ_CC = clang
+FUZZ_VARIANT = fuzz
+FUZZ_SANITIZERS = address,undefined
+FUZZ_C = -fsanitize=fuzzer-no-link,$(FUZZ_SANITIZERS) -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+FUZZ_LD = -fsanitize=fuzzer,$(FUZZ_SANITIZERS)
+
+fuzz: $(B)/tests/fuzz_seeds
+	@if command -v $(FUZZ_CC) >/dev/null; then \
+		$(MAKE) VARIANT=$(FUZZ_VARIANT) CC=$(FUZZ_CC) CFLAGS="-O1 -g" C_EXTRA="$(FUZZ_C)" LD_EXTRA="$(FUZZ_LD)" FUZZ_MAIN= \
+			build/$(FUZZ_VARIANT)/tests/fuzz_codec build/$(FUZZ_VARIANT)/tests/fuzz_session; \
+	else echo "skipped: fuzz: $(FUZZ_CC) is not there"; fi
+
+test-programs: all $(FUZZ_PROGRAMS) $(B)/tests/unit $(B)/tests/it $(B)/tests/stress_kill $(B)/tests/soak $(B)/tests/jumps.so $(B)/tests/fuzz_client \
+	$(B)/tests/steady $(B)/tests/attach $(B)/tests/instructions $(B)/tests/instructions-inline $(B)/tests/fail $(B)/tests/fail_at.so $(B)/tests/fail_worker
 
 check: test-programs $(B)/tests/it-inline $(B)/tests/kill_step
 	$(MAKE) VARIANT=steps C_EXTRA=-DSLAB_STEPS build/steps/tests/test_mutants build/steps/tests/die_at build/steps/tests/kill_points
 	BUILD=$(B) tests/check.sh
 
-# Unit and integration tests under a sanitizer, with address also the unmutated stories; its build lies beside the others.
+# Unit and integration tests under a sanitizer, with address also the unmutated stories, the fuzzers' corpus and hostile clients; its build lies beside the others.
 ASAN = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 TSAN = -fsanitize=thread
 # (The plain program that loads the library by dlopen takes the release build's.)
 check-asan: all
 	$(MAKE) VARIANT=asan CFLAGS="-O1 -g" C_EXTRA="$(ASAN)" LD_EXTRA="$(ASAN)" test-programs
 	$(MAKE) VARIANT=asan-steps CFLAGS="-O1 -g" C_EXTRA="$(ASAN) -DSLAB_STEPS" LD_EXTRA="$(ASAN)" build/asan-steps/tests/test_mutants
-	BUILD=build/asan PARTS="unit it unmutated" tests/check.sh
+	BUILD=build/asan PARTS="unit it unmutated corpus hostile" tests/check.sh
 
 check-tsan: all
 	$(MAKE) VARIANT=tsan CFLAGS="-O1 -g" C_EXTRA="$(TSAN)" LD_EXTRA="$(TSAN)" test-programs
@@ -292,9 +324,11 @@ check-model:
 # Placement is checked in a guest of two NUMA nodes, if there is a kernel for it (tests/check-numa.sh says where from).
 LONG_ENV = BUILD=$(B) SLABD=$(B)/slabd SLABCTL=$(B)/slabctl SLABD_KEEPER=$(B)/slabd-keeper
 
-check-long: test-programs $(B)/tests/kill_step
+check-long: test-programs fuzz $(B)/tests/kill_step
 	$(MAKE) VARIANT=steps C_EXTRA=-DSLAB_STEPS build/steps/tests/die_at build/steps/tests/kill_points
 	tests/check-numa.sh $(B) || [ $$? = 77 ]
+	$(LONG_ENV) $(B)/tests/fuzz_client --seconds=600
+	tests/check-fuzz.sh $(B) 600
 	$(LONG_ENV) SLAB_ALIVE_S=300 $(B)/tests/it alive
 	$(B)/tests/stress_kill --kills=5000
 	$(LONG_ENV) build/steps/tests/kill_points --all
@@ -440,7 +474,8 @@ help:
 	@echo "make check-asan, check-tsan   unit and integration tests under sanitizers"
 	@echo "make check-mutants, check-model   each rule broken on purpose, in C and in the models (spin)"
 	@echo "make check-long   hours: the kill storm ten times as long, kills at every step and instruction, 200 kills of slabd, a shortage at every call, an hour"
-	@echo "                  (SOAK_S=3600) of everything at once, and placement on two NUMA nodes (a guest in qemu)"
+	@echo "                  (SOAK_S=3600) of everything at once, fuzzers and hostile clients ten minutes each, and placement on two NUMA nodes (a guest in qemu)"
+	@echo "make fuzz         fuzzers for packets and for what slabd reads of a session, in build/fuzz/tests/ (clang)"
 	@echo "make bench        speed beside glibc and tcmalloc;  make bench-trade   speed against memory, table and plot;  make bench-control   what a message costs"
 	@echo "make bench-peers  speed and memory beside DPDK, Boost.Interprocess, jemalloc, mimalloc, tcmalloc, as far as installed: tables and plots"
 	@echo "make install, uninstall       PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)"
@@ -451,5 +486,5 @@ clean:
 
 FORCE:
 
-.PHONY: all test-programs check check-asan check-tsan check-mutants check-model check-long bench bench-trade bench-control bench-peers demo install uninstall format help clean FORCE
+.PHONY: all fuzz test-programs check check-asan check-tsan check-mutants check-model check-long bench bench-trade bench-control bench-peers demo install uninstall format help clean FORCE
 .DELETE_ON_ERROR:

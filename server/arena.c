@@ -761,6 +761,7 @@ arena_set_access(struct arena *arena, const struct arena_options *options)
 	arena->options.user_max = options->user_max;
 	arena->options.is_node_strict = options->is_node_strict;
 	arena->options.max_orphans = options->max_orphans;
+	atomic_write(&arena->options.max_faults, options->max_faults);
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	pthread_mutex_lock(&arena->registry_lock);
 	arena->options.max_caches = options->max_caches;

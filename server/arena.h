@@ -49,6 +49,7 @@ struct arena_options {
 	bool is_node_strict;   /* clients get memory of their own node, or none */
 	uint64_t user_max;     /* bytes that all clients of a user may have together; 0: no limit */
 	uint64_t max_orphans;  /* bytes that the dead may leave; 0: no limit */
+	uint32_t max_faults;   /* of a session, that nobody else can have made (session_fault_own()), beyond which it is evicted; 0: no limit; atomic */
 	/* NULL: the machine's nodes. Else a test's invention, whose memory is bound to no node. */
 	const struct topology_source *source;
 };
@@ -87,7 +88,7 @@ struct arena_segment {
 
 struct arena {
 	char name[64];
-	struct arena_options options; /* a reload changes access, max_sessions, client_max, client_min, user_max, max_orphans and is_node_strict (sessions_lock), max_caches (registry_lock) */
+	struct arena_options options; /* a reload changes access, max_sessions, client_max, client_min, user_max, max_orphans, max_faults and is_node_strict (sessions_lock), max_caches (registry_lock) */
 	struct topology topology;
 
 	int fd; /* arena segment, word table and ledger */
@@ -163,6 +164,10 @@ struct arena {
 	uint64_t n_sessions_ever;
 	uint64_t n_dead;
 	uint64_t n_dead_faults; /* of sessions that have ended */
+	/* The session has more faults than max-faults; whoever met the last one holds its work, so it ends a moment later, in its loop.  NULL: nobody does that. */
+	void (*evict)(void *ctx, const struct session *session);
+	void *evict_ctx;
+	uint64_t n_evicted; /* atomic */
 	unsigned n_sessions;
 	bool is_draining; /* it takes no more (drain.h) */
 	unsigned n_named;

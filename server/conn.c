@@ -579,6 +579,26 @@ conn_take_up(struct loop *loop, const struct loop_message *m)
 		conn_send(conn, buf, (size_t)n, NULL, 0);
 }
 
+/*
+ * Its process may go on in what it maps: its segment is nobody's then, and in the arena's words it can spoil no more than before.  A thread of it that was in
+ * the midst of something finds its sheaves empty, asks for another, and is told that the session is gone.
+ */
+void
+conn_evict(struct loop *loop, const struct loop_message *m)
+{
+	struct conn *conn = find(loop, m);
+	const struct session *session;
+
+	if (!conn || conn->is_dying)
+		return;
+	session = conn->session;
+	log_warning("client %u (pid %d, uid %u, '%s') is evicted: it did %llu things that only a faulty client does, and max-faults of arena '%s' is %u",
+		session->id, session->pid, session->uid, session->label, (unsigned long long)atomic_read(&session->n_own_faults), m->arena->name,
+		atomic_read(&m->arena->options.max_faults));
+	atomic_add(&m->arena->n_evicted, 1);
+	reap_soon(conn);
+}
+
 void
 conn_free(struct conn *conn)
 {

@@ -67,6 +67,9 @@ int conn_adopt(struct loop *loop, struct session *session, int pidfd);
  */
 void conn_take_up(struct loop *loop, const struct loop_message *message);
 
+/* A session of this loop's has made more faults than the arena lets it: it ends as if its process had died. */
+void conn_evict(struct loop *loop, const struct loop_message *message);
+
 /* At the end of the loop: the session is left as it is. */
 void conn_free(struct conn *conn);
 

@@ -260,14 +260,14 @@ grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 	if (size > capacity && session->is_bounded) {
 		size = capacity;
 	} else if (size > capacity) {
-		session_fault(session, "a sheaf larger than its capacity");
+		session_fault_own(session, "a sheaf larger than its capacity");
 		if (!MUTANT(TRUST_SIZE))
 			size = capacity;
 	}
 	STEP(TAKE_SIZED);
 	/* Nothing unsettled is lost with it: its objects are named by whoever has them. */
 	if (is_unsettled && size > 0 && !(t.record = claim_record(session, t.cache, slot, size))) {
-		session_fault(session, "a foreign sheaf without a record");
+		session_fault_own(session, "a foreign sheaf without a record");
 		atomic_write(&t.sheaf->size, 0);
 		size = 0;
 	}
@@ -342,7 +342,7 @@ take_slot(struct session *session, struct cache *cache, uint32_t slot, uint32_t 
 	uint32_t max_empty = cache->barn_empty < MAX_EMPTY ? cache->barn_empty : MAX_EMPTY;
 
 	if (session->slots[slot].cache != cache->id) {
-		session_fault(session, "a slot of another cache on a list");
+		session_fault_own(session, "a slot of another cache on a list");
 		return;
 	}
 	if (!session_slot_take(session, slot, holder))
@@ -427,7 +427,7 @@ trim_list(struct session *session, struct cache *cache, uint64_t *head, uint32_t
 		if (slot < 0)
 			break;
 		if (session->slots[slot].cache != cache->id) {
-			session_fault(session, "a slot of another cache on a list");
+			session_fault_own(session, "a slot of another cache on a list");
 			continue;
 		}
 		if (n_kept < max_kept && session->slots[slot].capacity == cache->capacity &&

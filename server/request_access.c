@@ -133,6 +133,8 @@ request_show_access(struct request *q, struct arena *arena)
 	out->user_max = arena->options.user_max;
 	snprintf(out->node_policy, sizeof out->node_policy, "%s", arena->options.is_node_strict ? "strict" : "preferred");
 	out->max_orphans = arena->options.max_orphans;
+	out->max_faults = arena->options.max_faults;
+	out->n_evicted = atomic_read(&arena->n_evicted);
 	out->n_orphans_dropped = atomic_read(&arena->n_orphans_dropped);
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	return PROTO_STATUS_OK;

@@ -26,6 +26,12 @@ enum { MAX_REPORTS = 256 };
 /* Compare-and-swaps on one word that may be lost. */
 enum { MAX_LOST = 64 };
 
+/* Slots looked at, on a client's list, that are not what the list says. */
+enum { MAX_STALE = 64 };
+
+/* Faults beyond max-faults after which its loop is told again to evict a session, should it have missed it. */
+enum { EVICT_AGAIN = 64 };
+
 /* Has it objects whose words say something? */
 static bool
 slab_has_words(struct arena *arena, uint16_t id)
@@ -578,14 +584,14 @@ session_slot_get(struct session *session, const struct cache *cache, uint32_t ca
 {
 	struct layout_slot *shown = session_slots(session);
 
-	/* Bounded: a client that loops its list gets a new slot in the end. */
-	for (uint32_t tries = 0; capacity == cache->capacity && tries < session->n_slots; tries++) {
+	/* Bounded, since a refill has need of hundreds: a client that loops its list gets a new slot in the end. */
+	for (uint32_t tries = 0; capacity == cache->capacity && tries < MAX_STALE; tries++) {
 		int32_t slot = barn_pop(&session_cache(session, cache->id)->empty, shown, session->n_slots);
 
 		if (slot < 0)
 			break;
 		if (session->slots[slot].cache != cache->id) {
-			session_fault(session, "a slot of another cache on its list of empty sheaves");
+			session_fault_own(session, "a slot of another cache on its list of empty sheaves");
 		} else if (session->slots[slot].capacity != capacity) {
 			/* From before the capacity was tuned: it retires as what is given back does. */
 			if (barn_take(&shown[slot], LAYOUT_HOLDER_BARN, LAYOUT_HOLDER_RETURNED))
@@ -605,7 +611,7 @@ session_slot_take(struct session *session, uint32_t slot, uint32_t from)
 	/* A list may name a slot that slabd has by now; its holder word then says so, unless the client writes it. */
 	if (!session->slots[slot].is_lent) {
 		if (atomic_read(&shown->holder) == from)
-			session_fault(session, "a slot given back that it does not have");
+			session_fault_own(session, "a slot given back that it does not have");
 		return false;
 	}
 	if (!barn_take(shown, from, LAYOUT_HOLDER_SLABD))
@@ -757,6 +763,15 @@ session_idle_bytes(const struct session *session, bool is_with_words)
 	return bytes;
 }
 
+/* What a client counted itself; no number that it writes makes a sum come round. */
+static uint64_t
+read_count(const uint64_t *count)
+{
+	uint64_t n = atomic_read(count);
+
+	return n < UINT32_MAX ? n : UINT32_MAX;
+}
+
 uint64_t
 session_count_faults(const struct session *session)
 {
@@ -766,8 +781,7 @@ session_count_faults(const struct session *session)
 	for (uint32_t id = 0; session->map && id <= atomic_read(&session->arena->max_cache); id++) {
 		const struct layout_session_cache *c = session_cache(session, id);
 
-		n += atomic_read(&c->n_double_frees) + atomic_read(&c->n_wild_frees) + atomic_read(&c->n_misaligned_frees) +
-		     atomic_read(&c->n_refused_frees);
+		n += read_count(&c->n_double_frees) + read_count(&c->n_wild_frees) + read_count(&c->n_misaligned_frees) + read_count(&c->n_refused_frees);
 	}
 	return n;
 }
@@ -787,4 +801,16 @@ session_fault(struct session *session, const char *what)
 	if ((n & (n - 1)) == 0)
 		log_warning("client %u (pid %d, uid %u, '%s'): %s; %llu such faults", session->id, session->pid, session->uid, session->label,
 			what, (unsigned long long)n);
+}
+
+void
+session_fault_own(struct session *session, const char *what)
+{
+	const struct arena *arena = session->arena;
+	uint32_t max = atomic_read(&arena->options.max_faults);
+	uint64_t n = atomic_add(&session->n_own_faults, 1);
+
+	session_fault(session, what);
+	if (max && n >= max && (n - max) % EVICT_AGAIN == 0 && arena->evict)
+		arena->evict(arena->evict_ctx, session);
 }

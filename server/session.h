@@ -69,6 +69,7 @@ struct session {
 	uint64_t token;     /* the ledger's; 0: nobody can take the session up again */
 	unsigned loop;      /* where its connection is (slabd.h) */
 	uint64_t n_faults;  /* atomic: things that no correct client does */
+	uint64_t n_own_faults; /* atomic: those of them that only its own process can have done */
 	uint64_t n_reports; /* atomic: what it said of itself */
 	/* The reaper's (reaper.h): with whom it is reaped, and what became of the objects that named it. */
 	struct session *next_dying;
@@ -200,7 +201,12 @@ uint64_t session_count_faults(const struct session *session);
 /* What a client says of itself: logged with its name, so many a session. */
 void session_report(struct session *session, const char *what);
 
-/* Something that no correct client does: counted, logged with its name at each power of two. */
+/*
+ * Something that no correct client does: counted, logged with its name at each power of two.  Of what lies in the session's own segment, apart from the
+ * objects that it names, nobody else can have done it: _own; more than the arena's max-faults of these, and the session is evicted.  A sheaf's objects, and
+ * their words, others of the arena can spoil.
+ */
 void session_fault(struct session *session, const char *what);
+void session_fault_own(struct session *session, const char *what);
 
 #endif

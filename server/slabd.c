@@ -37,7 +37,9 @@ on_wake(evutil_socket_t fd, short what, void *ctx)
 
 	(void)what;
 	while (read(fd, &m, sizeof m) == (ssize_t)sizeof m) {
-		if (m.fd < 0)
+		if (m.fd < 0 && m.client_id)
+			conn_evict(loop, &m);
+		else if (m.fd < 0)
 			event_base_loopbreak(loop->base);
 		else if (m.client_id)
 			conn_take_up(loop, &m);
@@ -99,6 +101,16 @@ bool
 slabd_resume(struct slabd *slabd, unsigned loop, const struct loop_message *message)
 {
 	return loop < slabd->n_loops && loop_send(&slabd->loops[loop], message);
+}
+
+/* If the loop is behind, the session's next faults tell it again. */
+static void
+evict(void *ctx, const struct session *session)
+{
+	const struct loop_message message = {.fd = -1, .client_id = session->id, .arena = session->arena};
+	struct slabd *slabd = ctx;
+
+	loop_send(&slabd->loops[session->loop], &message);
 }
 
 void
@@ -465,6 +477,10 @@ slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why,
 		if (!slabd->arenas[i])
 			r = make_arena(slabd, i, why, why_size);
 	slabd->n_arenas = slabd->is_refused ? 0 : options->n_arenas;
+	for (unsigned i = 0; i < slabd->n_arenas && r == 0; i++) {
+		slabd->arenas[i]->evict = evict;
+		slabd->arenas[i]->evict_ctx = slabd;
+	}
 	if (r == 0)
 		r = begin_collapse(slabd);
 	if (r != 0) {

@@ -47,7 +47,7 @@ struct slabd_options {
 
 /* What a loop is told by others. */
 struct loop_message {
-	int fd; /* a connection that is its from here on; -1: stop */
+	int fd; /* a connection that is its from here on; -1: stop, or with a client_id evict that session */
 	/* Its RESUME of a session of the loop's; client_id 0: none. */
 	uint32_t client_id;
 	uint32_t request_id;

@@ -4,7 +4,7 @@
 # usage: BUILD=build/release tests/check.sh
 cd "$(dirname "$0")/.." || exit 1
 build=${BUILD:-build/release}
-parts=${PARTS:-includes orders symbols layout unit fastpath instructions request inline mutants it it-inline storm kills fail install manuals examples systemd demo}
+parts=${PARTS:-includes orders symbols layout unit fastpath instructions request inline mutants corpus it it-inline storm kills hostile fail install manuals examples systemd demo}
 logs=$build/check
 demo_s=30
 mkdir -p "$logs"
@@ -53,6 +53,8 @@ run() {
 	# A shortage at calls of libc, a sample of them; check-long has all.
 	fail) BUILD=$build "$build/tests/fail" ;;
 	kills) kills ;;
+	corpus) tests/check-fuzz.sh "$build" ;;
+	hostile) "$build/tests/fuzz_client" --seconds=12 ;;
 	install) tests/check-install.sh ;;
 	manuals) tests/check-manuals.sh ;;
 	examples) tests/check-examples.sh "$build" ;;

@@ -15,6 +15,7 @@ CU_pSuite it_free_suite(void);
 CU_pSuite it_death_suite(void);
 CU_pSuite it_memory_suite(void);
 CU_pSuite it_hostile_suite(void);
+CU_pSuite it_evict_suite(void);
 CU_pSuite it_spoil_suite(void);
 CU_pSuite it_daemon_suite(void);
 CU_pSuite it_audit_suite(void);
@@ -58,6 +59,7 @@ static const struct {
 	{"death", it_death_suite},
 	{"memory", it_memory_suite},
 	{"hostile", it_hostile_suite},
+	{"evict", it_evict_suite},
 	{"spoil", it_spoil_suite},
 	{"daemon", it_daemon_suite},
 	{"audit", it_audit_suite},
