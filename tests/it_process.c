@@ -22,7 +22,7 @@
 
 CU_pSuite it_process_suite(void);
 
-enum { N_HELD = 50, OBJECT_BYTES = 64, FOR_EVER_MS = 10000 };
+enum { N_HELD = 50, OBJECT_BYTES = 64 };
 
 /* What a client tells of itself. */
 struct identity {
@@ -241,7 +241,6 @@ it_children_exec(void)
 
 struct close_task {
 	struct harness *h;
-	uint32_t is_told;
 };
 
 /* All but the two pipes, that become 0 and 1. */
@@ -755,7 +754,7 @@ die_before_a_child(struct peer *me, void *arg)
 	peer_tell(me, 'c');
 	peer_await(me, 'd');
 	/* Its parent is dead: slabd has closed the socket that it has inherited. */
-	CHECK(poll(&p, 1, FOR_EVER_MS) == 1 && p.revents & POLLHUP);
+	CHECK(poll(&p, 1, HARNESS_PATIENCE_MS) == 1 && p.revents & POLLHUP);
 	errno = 0;
 	CHECK(slabc_alloc(k) == NULL && errno == ENOTCONN && strstr(slabc_last_error(), "fork"));
 	CHECK(slabc_cache_shrink(k) == -ENOTCONN);
