@@ -28,7 +28,8 @@ endif
 # C_EXTRA, LD_EXTRA: what a variant adds (check-asan, check-tsan, the steps build).
 C_EXTRA =
 LD_EXTRA =
-C_ALL = -std=gnu11 -D_GNU_SOURCE $(WARN) -I. -I$(B) -fPIC -pthread $(CFLAGS) $(C_EXTRA)
+# -fno-plt: a call into a library takes a line less of the instruction cache; what runs once in a while finds that cold (tests/check-request.sh).
+C_ALL = -std=gnu11 -D_GNU_SOURCE $(WARN) -I. -I$(B) -fPIC -fno-plt -pthread $(CFLAGS) $(C_EXTRA)
 LD_ALL = -pthread $(LDFLAGS) $(LD_EXTRA)
 
 PC_SERVER := libevent msgpack libsystemd
@@ -46,12 +47,15 @@ SERVER_SRC = \
 	server/bitset.c \
 	server/cache.c \
 	server/census.c \
+	server/cgroup.c \
 	server/claim.c \
 	server/config.c \
 	server/conn.c \
+	server/drain.c \
 	server/ephemeral.c \
 	server/geometry.c \
 	server/grant.c \
+	server/inspect.c \
 	server/ladder.c \
 	server/ledger.c \
 	server/listener.c \
@@ -66,6 +70,7 @@ SERVER_SRC = \
 	server/reaper.c \
 	server/recall.c \
 	server/ref.c \
+	server/repair.c \
 	server/request.c \
 	server/request_access.c \
 	server/request_admin.c \
@@ -78,6 +83,7 @@ SERVER_SRC = \
 	server/stash.c \
 	server/stats.c \
 	server/store.c \
+	server/sweep.c \
 	server/task.c \
 	server/topology.c \
 	server/watch.c \
@@ -105,9 +111,11 @@ CLIENT_SRC = \
 	client/sized.c \
 	client/slabclient.c \
 	client/thread.c
-CTL_SRC = client/ctl/ask.c client/ctl/command.c client/ctl/leaks.c client/ctl/main.c client/ctl/show.c client/ctl/table.c client/reach.c
+CTL_SRC = client/ctl/ask.c client/ctl/command.c client/ctl/drain.c client/ctl/leaks.c client/ctl/main.c client/ctl/show.c client/ctl/table.c client/reach.c
 
 obj = $(patsubst %.c,$(B)/%.o,$(1))
+# Empty: the fuzzer brings its own.
+FUZZ_MAIN = $(B)/tests/fuzz/main.o
 SHM_OBJ = $(call obj,$(SHM_SRC)) $(B)/layout_hash.o
 PROTO_OBJ = $(call obj,$(PROTO_SRC))
 SERVER_OBJ = $(call obj,$(SERVER_SRC)) $(B)/ledger_hash.o
@@ -183,7 +191,7 @@ $(B)/%.o: %.c
 
 UNIT_SRC = tests/unit_main.c tests/skip.c tests/world.c $(filter-out tests/test_mutants.c,$(wildcard tests/test_*.c))
 IT_SRC = tests/it_main.c tests/skip.c $(wildcard tests/harness*.c) $(filter-out tests/it_main.c,$(wildcard tests/it_*.c))
-STRESS_SRC = tests/stress_kill.c $(wildcard tests/ghost*.c)
+STORM_SRC = tests/storm.c $(wildcard tests/ghost*.c)
 TEST_LIBS = -lcunit
 ALL_OBJ = $(SERVER_OBJ) $(CLIENT_OBJ) $(PROTO_OBJ) $(SHM_OBJ)
 SO_LINK = -L$(B) -lslabclient -Wl,-rpath,'$$ORIGIN/..'
@@ -194,8 +202,21 @@ $(B)/tests/unit: $(call obj,$(UNIT_SRC)) $(SERVER_OBJ) $(PROTO_OBJ) $(SHM_OBJ)
 $(B)/tests/it: $(call obj,$(IT_SRC)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK) $(CLIENT_LIBS) $(TEST_LIBS) -ldl
 
-$(B)/tests/stress_kill: $(call obj,$(STRESS_SRC)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.so
+$(B)/tests/stress_kill $(B)/tests/soak: $(B)/tests/%: $(B)/tests/%.o $(call obj,$(STORM_SRC)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK) $(CLIENT_LIBS)
+
+# Functions of libc that fail on order (tests/fail_at.h), what they are preloaded into, and who orders.
+$(B)/tests/fail_at.so: $(B)/tests/fail_at.o
+	$(CC) $(LD_ALL) -shared -o $@ $^ -ldl
+
+$(B)/tests/fail_worker: $(B)/tests/fail_worker.o $(B)/libslabclient.so
+	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
+
+$(B)/tests/fail: $(call obj,tests/fail_main.c tests/fail_rig.c tests/skip.c $(wildcard tests/harness*.c)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.so
+	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK) $(CLIENT_LIBS) $(TEST_LIBS)
+
+$(B)/tests/fuzz_client: $(call obj,tests/fuzz_client.c tests/skip.c $(wildcard tests/harness*.c)) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.so
+	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK) $(CLIENT_LIBS) $(TEST_LIBS)
 
 $(B)/tests/steady: $(B)/tests/steady.o $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
@@ -224,23 +245,70 @@ $(B)/tests/test_mutants: $(call obj,tests/test_mutants.c $(wildcard tests/steps_
 $(B)/tests/die_at: $(call obj,tests/die_at.c) $(B)/shm/step.o $(SERVER_OBJ) $(PROTO_OBJ) $(SHM_OBJ)
 	$(CC) $(LD_ALL) -o $@ $^ $(SERVER_LIBS)
 
+# Loaded before libc.
+$(B)/tests/jumps.so: $(B)/tests/jumps.o
+	$(CC) $(LD_ALL) -shared -o $@ $^
+
+# Clients that die at each step, and at each instruction; the first with everything in one program and built with SLAB_STEPS, as these.
+KILL_SRC = tests/kill_rig.c tests/kill_acts.c tests/recount.c tests/skip.c $(wildcard tests/harness*.c)
+
+$(B)/client_steps.def: $(CLIENT_SRC) shm/sheaf.h shm/barn.c
+	@mkdir -p $(@D)
+	sed -n 's/^.*[^A-Z_]STEP(\([A-Z_]*\)).*/X(\1)/p' $^ | sort -u >$@
+
+$(B)/tests/kill_points.o: $(B)/client_steps.def
+
+$(B)/tests/kill_points: $(call obj,tests/kill_points.c $(KILL_SRC)) $(B)/shm/step.o $(ALL_OBJ)
+	$(CC) $(LD_ALL) -o $@ $^ $(SERVER_LIBS) $(TEST_LIBS)
+
+$(B)/tests/kill_step: $(call obj,tests/kill_step.c $(KILL_SRC)) $(SERVER_OBJ) $(PROTO_OBJ) $(SHM_OBJ) $(B)/libslabclient.so
+	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK) $(SERVER_LIBS) $(TEST_LIBS)
+
 $(B)/tests/attach: $(B)/tests/systemd/attach.o $(B)/libslabclient.so
 	$(CC) $(LD_ALL) -o $@ $(filter %.o,$^) $(SO_LINK)
 
-test-programs: all $(B)/tests/unit $(B)/tests/it $(B)/tests/stress_kill $(B)/tests/steady $(B)/tests/attach $(B)/tests/instructions $(B)/tests/instructions-inline
+# Fuzz targets (tests/fuzz): with a main() that runs files through them, or by `make fuzz` with clang's libFuzzer.
 
-check: test-programs $(B)/tests/it-inline
-	$(MAKE) VARIANT=steps C_EXTRA=-DSLAB_STEPS build/steps/tests/test_mutants build/steps/tests/die_at
+$(B)/tests/fuzz_codec: $(call obj,tests/fuzz/fuzz_codec.c) $(FUZZ_MAIN) $(PROTO_OBJ)
+	$(CC) $(LD_ALL) -o $@ $^ $(CLIENT_LIBS)
+
+$(B)/tests/fuzz_session: $(call obj,tests/fuzz/fuzz_session.c) $(FUZZ_MAIN) $(SERVER_OBJ) $(PROTO_OBJ) $(SHM_OBJ)
+	$(CC) $(LD_ALL) -o $@ $^ $(SERVER_LIBS)
+
+# What the corpus begins with: packets of every op.
+$(B)/tests/fuzz_seeds: $(call obj,tests/fuzz/seeds.c) $(PROTO_OBJ)
+	$(CC) $(LD_ALL) -o $@ $^ $(CLIENT_LIBS)
+
+FUZZ_PROGRAMS = $(B)/tests/fuzz_codec $(B)/tests/fuzz_session $(B)/tests/fuzz_seeds
+
+# With AFL++: make fuzz FUZZ_CC=afl-clang-fast FUZZ_C= FUZZ_LD=-fsanitize=fuzzer FUZZ_VARIANT=afl
+FUZZ_CC = clang
+FUZZ_VARIANT = fuzz
+FUZZ_SANITIZERS = address,undefined
+FUZZ_C = -fsanitize=fuzzer-no-link,$(FUZZ_SANITIZERS) -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+FUZZ_LD = -fsanitize=fuzzer,$(FUZZ_SANITIZERS)
+
+fuzz: $(B)/tests/fuzz_seeds
+	@if command -v $(FUZZ_CC) >/dev/null; then \
+		$(MAKE) VARIANT=$(FUZZ_VARIANT) CC=$(FUZZ_CC) CFLAGS="-O1 -g" C_EXTRA="$(FUZZ_C)" LD_EXTRA="$(FUZZ_LD)" FUZZ_MAIN= \
+			build/$(FUZZ_VARIANT)/tests/fuzz_codec build/$(FUZZ_VARIANT)/tests/fuzz_session; \
+	else echo "skipped: fuzz: $(FUZZ_CC) is not there"; fi
+
+test-programs: all $(FUZZ_PROGRAMS) $(B)/tests/unit $(B)/tests/it $(B)/tests/stress_kill $(B)/tests/soak $(B)/tests/jumps.so $(B)/tests/fuzz_client \
+	$(B)/tests/steady $(B)/tests/attach $(B)/tests/instructions $(B)/tests/instructions-inline $(B)/tests/fail $(B)/tests/fail_at.so $(B)/tests/fail_worker
+
+check: test-programs $(B)/tests/it-inline $(B)/tests/kill_step
+	$(MAKE) VARIANT=steps C_EXTRA=-DSLAB_STEPS build/steps/tests/test_mutants build/steps/tests/die_at build/steps/tests/kill_points
 	BUILD=$(B) tests/check.sh
 
-# Unit and integration tests under a sanitizer, with address also the unmutated stories; its build lies beside the others.
+# Unit and integration tests under a sanitizer, with address also the unmutated stories, the fuzzers' corpus and hostile clients; its build lies beside the others.
 ASAN = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 TSAN = -fsanitize=thread
 # (The plain program that loads the library by dlopen takes the release build's.)
 check-asan: all
 	$(MAKE) VARIANT=asan CFLAGS="-O1 -g" C_EXTRA="$(ASAN)" LD_EXTRA="$(ASAN)" test-programs
 	$(MAKE) VARIANT=asan-steps CFLAGS="-O1 -g" C_EXTRA="$(ASAN) -DSLAB_STEPS" LD_EXTRA="$(ASAN)" build/asan-steps/tests/test_mutants
-	BUILD=build/asan PARTS="unit it unmutated" tests/check.sh
+	BUILD=build/asan PARTS="unit it unmutated corpus hostile" tests/check.sh
 
 check-tsan: all
 	$(MAKE) VARIANT=tsan CFLAGS="-O1 -g" C_EXTRA="$(TSAN)" LD_EXTRA="$(TSAN)" test-programs
@@ -254,10 +322,22 @@ check-model:
 	tests/model/check.sh
 
 # Placement is checked in a guest of two NUMA nodes, if there is a kernel for it (tests/check-numa.sh says where from).
-check-long: test-programs
+LONG_ENV = BUILD=$(B) SLABD=$(B)/slabd SLABCTL=$(B)/slabctl SLABD_KEEPER=$(B)/slabd-keeper
+
+check-long: test-programs fuzz $(B)/tests/kill_step
+	$(MAKE) VARIANT=steps C_EXTRA=-DSLAB_STEPS build/steps/tests/die_at build/steps/tests/kill_points
 	tests/check-numa.sh $(B) || [ $$? = 77 ]
+	$(LONG_ENV) $(B)/tests/fuzz_client --seconds=600
+	tests/check-fuzz.sh $(B) 600
+	$(LONG_ENV) SLAB_ALIVE_S=300 $(B)/tests/it alive
 	$(B)/tests/stress_kill --kills=5000
-	$(B)/tests/stress_kill --kills=2000 --threads=2 --recall
+	$(LONG_ENV) build/steps/tests/kill_points --all
+	$(LONG_ENV) $(B)/tests/kill_step --all
+	$(B)/tests/stress_kill --kills=5000 --threads=1 --recall
+	$(B)/tests/stress_kill --kills=5000 --threads=2 --recall
+	$(LONG_ENV) $(B)/tests/it adopt-long
+	$(LONG_ENV) $(B)/tests/fail --all
+	$(B)/tests/soak
 
 # Speed (tests/bench).
 
@@ -298,8 +378,8 @@ bench-peers: all $(B)/tests/bench/bench $(BENCH_PEERS)
 bench-trade: all $(B)/tests/bench/bench
 	$(BENCH_ENV) tests/bench/trade.sh
 
-$(B)/tests/bench/control/control: $(B)/tests/bench/control/control.o $(B)/libslabclient.so
-	$(CC) $(LD_ALL) -o $@ $< -L$(B) -lslabclient -Wl,-rpath,'$$ORIGIN/../../..'
+$(B)/tests/bench/control/control: $(B)/tests/bench/control/control.o $(PROTO_OBJ) $(B)/libslabclient.so
+	$(CC) $(LD_ALL) -o $@ $< $(PROTO_OBJ) -L$(B) -lslabclient $(CLIENT_LIBS) -Wl,-rpath,'$$ORIGIN/../../..'
 
 bench-control: all $(B)/tests/bench/control/control
 	$(BENCH_ENV) CONTROL=$(B)/tests/bench/control/control tests/bench/control.sh
@@ -393,7 +473,9 @@ help:
 	@echo "make check        all tests (root: also hugepage pools, other users, kills)"
 	@echo "make check-asan, check-tsan   unit and integration tests under sanitizers"
 	@echo "make check-mutants, check-model   each rule broken on purpose, in C and in the models (spin)"
-	@echo "make check-long   the kill storm ten times as long, and placement on two NUMA nodes (a guest in qemu)"
+	@echo "make check-long   hours: the kill storm ten times as long, kills at every step and instruction, 200 kills of slabd, a shortage at every call, an hour"
+	@echo "                  (SOAK_S=3600) of everything at once, fuzzers and hostile clients ten minutes each, and placement on two NUMA nodes (a guest in qemu)"
+	@echo "make fuzz         fuzzers for packets and for what slabd reads of a session, in build/fuzz/tests/ (clang)"
 	@echo "make bench        speed beside glibc and tcmalloc;  make bench-trade   speed against memory, table and plot;  make bench-control   what a message costs"
 	@echo "make bench-peers  speed and memory beside DPDK, Boost.Interprocess, jemalloc, mimalloc, tcmalloc, as far as installed: tables and plots"
 	@echo "make install, uninstall       PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)"
@@ -404,5 +486,5 @@ clean:
 
 FORCE:
 
-.PHONY: all test-programs check check-asan check-tsan check-mutants check-model check-long bench bench-trade bench-control bench-peers demo install uninstall format help clean FORCE
+.PHONY: all fuzz test-programs check check-asan check-tsan check-mutants check-model check-long bench bench-trade bench-control bench-peers demo install uninstall format help clean FORCE
 .DELETE_ON_ERROR:

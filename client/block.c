@@ -36,13 +36,24 @@ struct thread_block *library_threads;
 static uint64_t numbers_used[CLIENT_MAX_THREADS / 64]; /* library_lock */
 static pthread_key_t exit_key;
 
+static inline bool
+is_amid(const struct thread_cache *t, const struct sheaf *main)
+{
+	return sheaf_is_entered(main) ||
+	       (!MUTANT(ONLY_MAIN_IS_ENTERED) && (sheaf_is_entered(atomic_read(&t->foreign)) || sheaf_is_entered(atomic_read(&t->away))));
+}
+
 bool
 thread_is_amid(const struct slabc_cache *k)
 {
-	const struct thread_cache *t = tls.block ? &tls.block->cache[k->v.index] : &thread_cache_none;
+	return is_amid(tls.block ? &tls.block->cache[k->v.index] : &thread_cache_none, atomic_read(&tls.main[k->v.index]));
+}
 
-	return sheaf_is_entered(atomic_read(&tls.main[k->v.index])) ||
-	       (!MUTANT(ONLY_MAIN_IS_ENTERED) && (sheaf_is_entered(atomic_read(&t->foreign)) || sheaf_is_entered(atomic_read(&t->away))));
+static inline void
+enter(void)
+{
+	atomic_write(&tls.in_library, 1);
+	atomic_compiler_barrier();
 }
 
 bool
@@ -52,8 +63,7 @@ thread_enter(const struct slabc_cache *k)
 		return false;
 	if (k && !MUTANT(NO_GUARD) && thread_is_amid(k))
 		return false;
-	atomic_write(&tls.in_library, 1);
-	atomic_compiler_barrier();
+	enter();
 	return true;
 }
 
@@ -68,11 +78,18 @@ struct thread_block *
 thread_enter_quick(const struct slabc_cache *k)
 {
 	struct thread_block *tb = tls.block;
+	const struct thread_cache *t;
 
-	if (!tb || tb->cache[k->v.index].k != k || !k->is_plain ||
-		(atomic_read(&tb->n_deferred) | atomic_read(&k->n_owed) | atomic_read(&k->is_destroyed) | atomic_read(&k->c->is_forked)))
+	if (!tb || !k->is_plain)
 		return NULL;
-	return thread_enter(k) ? tb : NULL;
+	t = &tb->cache[k->v.index];
+	if (t->k != k || (atomic_read(&tls.in_library) | atomic_read(&tb->n_deferred) | atomic_read(&k->n_owed) | atomic_read(&k->is_destroyed) |
+			  atomic_read(&k->c->is_forked)))
+		return NULL;
+	if (!MUTANT(NO_GUARD) && is_amid(t, tb->main[k->v.index]))
+		return NULL;
+	enter();
+	return tb;
 }
 
 /* library_lock held. */

@@ -148,7 +148,7 @@ ring(struct slabc_cache *k, uint32_t n_more)
 	if (n < CLIENT_BELL_SHEAVES && n < atomic_read(&k->max_full) / 2 &&
 		(uint64_t)n * atomic_read(&k->capacity) * k->v.object_bytes < CLIENT_BELL_BYTES)
 		return;
-	request = (union proto_request){.flush = {.cache = k->v.cache, .n_sheaves = atomic_swap(&k->n_unrung, 0)}};
+	request.flush = (struct proto_flush_request){.cache = k->v.cache, .n_sheaves = atomic_swap(&k->n_unrung, 0)};
 	if (request.flush.n_sheaves == 0)
 		return;
 	atomic_write(&k->ask, ask > 1 ? ask / 2 : 1);
@@ -330,15 +330,15 @@ barn_put_some(struct slabc_cache *k, uint32_t n, const uint16_t *some, struct sh
 
 /* Requests */
 
-static union proto_request
-refill_request(const struct slabc_cache *k, uint32_t n_sheaves, uint32_t capacity)
+/* That member alone is written: the union is as large as its largest, and a stack that has gone cold is what a refill pays for. */
+static void
+refill_request(union proto_request *request, const struct slabc_cache *k, uint32_t n_sheaves, uint32_t capacity)
 {
-	union proto_request request = {.refill = {.cache = k->v.cache, .n_sheaves = n_sheaves, .capacity = capacity}};
-	unsigned cpu, node;
+	unsigned cpu, node = 0;
 
-	if (getcpu(&cpu, &node) == 0)
-		request.refill.node = node;
-	return request;
+	if (k->mark & SHEAF_NODED)
+		getcpu(&cpu, &node);
+	request->refill = (struct proto_refill_request){.cache = k->v.cache, .n_sheaves = n_sheaves, .capacity = capacity, .node = node};
 }
 
 /*
@@ -410,7 +410,7 @@ cache_ask_ahead(struct slabc_cache *k, uint32_t n_in_hand)
 		return;
 	note_regret(k);
 	ask = atomic_read(&k->ask);
-	request = refill_request(k, ask, 0);
+	refill_request(&request, k, ask, 0);
 	if (session_post(k->c, PROTO_OP_REFILL, &request))
 		ask_more(k, ask);
 	else
@@ -427,7 +427,7 @@ cache_refill(struct slabc_cache *k, int64_t deadline)
 	cache_learn(k);
 	note_regret(k);
 	/* What is on its way is there first: it only has to be waited for. */
-	request = refill_request(k, k->is_single || atomic_read(&k->shown->is_refilling) ? 1 : atomic_read(&k->ask), 0);
+	refill_request(&request, k, k->is_single || atomic_read(&k->shown->is_refilling) ? 1 : atomic_read(&k->ask), 0);
 	if (k->is_nowait)
 		return session_refill_nowait(k->c, &request);
 	r = session_call(k->c, PROTO_OP_REFILL, &request, &reply, deadline);
@@ -443,11 +443,12 @@ cache_refill(struct slabc_cache *k, int64_t deadline)
 int
 cache_lend(struct slabc_cache *k, int64_t deadline)
 {
-	union proto_request request = refill_request(k, 0, 0);
+	union proto_request request;
 	union proto_reply reply;
 	uint32_t ask, most;
 
 	cache_learn(k);
+	refill_request(&request, k, 0, 0);
 	ask = atomic_read(&k->lend_ask);
 	/* What is not used at once lies in the barn. */
 	most = atomic_read(&k->max_empty) < MAX_LEND_ASK ? atomic_read(&k->max_empty) : MAX_LEND_ASK;
@@ -459,12 +460,13 @@ cache_lend(struct slabc_cache *k, int64_t deadline)
 int
 cache_prefill(struct slabc_cache *k, uint32_t n, uint32_t n_pages, uint32_t *slotp, int64_t deadline)
 {
-	union proto_request request = refill_request(k, 1, n);
+	union proto_request request;
 	union proto_reply reply;
 	struct layout_slot *slot;
 	struct sheaf *s;
 	int r;
 
+	refill_request(&request, k, 1, n);
 	request.refill.n_pages = n_pages;
 	r = session_call(k->c, PROTO_OP_REFILL, &request, &reply, deadline);
 	if (r < 0)

@@ -104,8 +104,6 @@ struct slabc {
 	char path[CLIENT_PATH_BYTES];
 	char arena_name[64];
 	int64_t retry_ns; /* a SLABC_NOWAIT refill does not try before */
-	/* By slot: a prefilled sheaf that the program knows of. Set before its holder says APP, or under requests. */
-	uint8_t is_with_app[LAYOUT_MAX_SLOTS];
 	pthread_mutex_t requests;
 	pthread_mutex_t opening; /* held over the opening and closing of handles */
 
@@ -135,6 +133,8 @@ struct slabc {
 	struct slabc_cache *sized[CLIENT_N_CLASSES + 1];
 	/* SLABC_NOWAIT refills on their way, by cache id: NOWAIT_, or what came of the last (a positive errno). requests */
 	int nowait[LAYOUT_MAX_CACHES];
+	/* By slot: a prefilled sheaf that the program knows of. Set before its holder says APP, or under requests. */
+	uint8_t is_with_app[LAYOUT_MAX_SLOTS];
 };
 
 /* A handle.  All but the counts is written before it is shown. */
@@ -294,6 +294,8 @@ int session_exchange(struct slabc *c, enum proto_op op, const union proto_reques
 int session_hello(struct slabc *c, uint64_t *noncep, int64_t deadline);
 /* requests held: a connection is there (again), by the deadline.  ESTALE: slabd does not know the session. */
 int session_ready(struct slabc *c, int64_t deadline);
+/* A connected socket: what is received without MSG_DONTWAIT waits, for a while. */
+void session_let_block(int fd);
 /* The descriptor is the session's.  0, or what fstat() said. */
 int session_note_fd(struct slabc *c);
 /* Is it still?  A program that closed all its descriptors may have given the number to a file of its own. */

@@ -139,7 +139,9 @@ map_data(struct slabc *c, const int *fds)
 		struct stat st;
 		void *map;
 
-		if (fstat(fds[i], &st) < 0 || (uint64_t)st.st_size < segment_bytes)
+		if (fstat(fds[i], &st) < 0)
+			return error_set(errno, "data segment %u: %s", i, strerror(errno));
+		if ((uint64_t)st.st_size < segment_bytes)
 			return nonsense("a data segment");
 		r = segment_map(fds[i], segment_bytes, flags, (char *)c->range + (uint64_t)s->first_page * LAYOUT_PAGE_BYTES, &map);
 		if (r < 0)

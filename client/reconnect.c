@@ -60,6 +60,7 @@ connect_again(struct slabc *c)
 		close(fd);
 		return -EAGAIN;
 	}
+	session_let_block(fd);
 	replace_fd(c, fd);
 	return 0;
 }
@@ -109,8 +110,8 @@ resume(struct slabc *c, int64_t deadline)
 		atomic_write(&c->is_dead, 0);
 		return 0;
 	}
-	/* Ended again, or not yet to be had. */
-	if (r == -ENOTCONN || r == -EBUSY)
+	/* Ended again, or not yet to be had; or too many connect at once, or slabd is short of something. */
+	if (r == -ENOTCONN || r == -EBUSY || r == -EDQUOT || r == -EIO || r == -ENOMEM)
 		return -EAGAIN;
 	return r == -ETIMEDOUT ? r : gone(c);
 }

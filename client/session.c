@@ -6,20 +6,25 @@
  * which is skipped when the next one looks for its own; what a skipped refill brought lies in the process barn already, and a late
  * prefilled sheaf is given back.  The two kinds whose late reply matters carry it in their id: bits 31 and 30, and the cache.
  *
- * The socket never blocks; waiting is poll() up to the deadline.  When it ends, the next request connects anew, if the next slabd may know the session
+ * Sending never blocks.  Waiting for a reply lies in recvmsg() itself at first, which spares a round trip three system calls; after BLOCK_NS, or where the
+ * deadline is near, it is poll() up to that.  When the connection ends, the next request connects anew, if the next slabd may know the session
  * (reconnect.c), and is sent again; else the session is dead for good: what needs slabd then says ENOTCONN, what does not goes on.
- * A program that closes all its descriptors closes ours too, and its next socket may have our number: before each request, and after each wait, the
- * descriptor is looked at, and what is not ours is neither written, read nor closed: the connection has ended.
+ * A program that closes all its descriptors closes ours too, and its next socket may have our number: before each request, and after each wait in which
+ * it could do so, the descriptor is looked at, and what is not ours is neither written, read nor closed: the connection has ended.  What recvmsg() waits
+ * for comes from the file with which it began, whatever has the number since.
  */
 #include "client/internal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/single_threaded.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -40,7 +45,10 @@
 /* Who has given up a request asks no more for so long, should the late reply not come. */
 #define SILENCE_NS INT64_C(10000000000)
 
-#define PACKET_BYTES 2048 /* no reply that a library asks for is larger */
+/* A wait for a reply lies in recvmsg() for so long, unless the deadline is nearer than twice that: the clock of SO_RCVTIMEO is a coarse one. */
+#define BLOCK_NS INT64_C(200000000)
+
+#define PACKET_BYTES 1024 /* no reply that a library asks for is larger */
 
 int64_t
 session_now_ns(void)
@@ -85,7 +93,7 @@ session_lost(struct slabc *c)
 		ENOTCONN, "the connection to slabd has ended: it was stopped or has restarted; close this session and open a new one");
 }
 
-/* Waits for the socket. */
+/* Waits for the socket.  No longer than until the deadline, however often it is ready and is not after all. */
 static int
 wait_for(struct slabc *c, short events, int64_t deadline, const char *what)
 {
@@ -102,13 +110,24 @@ wait_for(struct slabc *c, short events, int64_t deadline, const char *what)
 				left_ms = INT_MAX;
 		}
 		r = poll(&p, 1, (int)left_ms);
-		if (r > 0)
-			return session_owns_fd(c) ? 0 : session_lost(c);
-		if (r == 0 && left_ms == 0)
+		if (r > 0 && !session_owns_fd(c))
+			return session_lost(c);
+		if (r >= 0 && left_ms == 0)
 			return session_timed_out(c, what);
+		if (r > 0)
+			return 0;
 		if (r < 0 && errno != EINTR)
 			return error_set(errno, "poll: %s", strerror(errno));
 	}
+}
+
+void
+session_let_block(int fd)
+{
+	const struct timeval block = {.tv_usec = BLOCK_NS / 1000};
+
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &block, sizeof(block));
+	fcntl(fd, F_SETFL, 0);
 }
 
 int
@@ -144,6 +163,7 @@ session_connect(struct slabc *c, const char *path, const char *source, int64_t d
 			return session_timed_out(c, "connecting");
 		nanosleep(&pause, NULL);
 	}
+	session_let_block(c->fd);
 	return 0;
 }
 
@@ -229,6 +249,21 @@ skip_reply(struct slabc *c, const void *packet, size_t n, uint32_t id)
 	}
 }
 
+/* A packet; is_waiting: waits for one, but not for ever.  -EAGAIN: there is none yet.  -EINTR: a signal came.  -ENOTCONN: the descriptor is not ours any more. */
+static ssize_t
+receive_packet(struct slabc *c, void *packet, int *fds, unsigned *n_fdsp, bool is_waiting)
+{
+	ssize_t n;
+
+	/* Who has but one thread can have closed nothing since the request was sent. */
+	if (is_waiting && !__libc_single_threaded && !session_owns_fd(c))
+		return session_lost(c);
+	if (!is_waiting)
+		return channel_recv(c->fd, packet, PACKET_BYTES, fds, n_fdsp, MSG_DONTWAIT);
+	n = channel_wait(c->fd, packet, PACKET_BYTES, fds, n_fdsp);
+	return (n != -EAGAIN && n != -EINTR) || session_owns_fd(c) ? n : session_lost(c);
+}
+
 /* Receives until the reply to id is there, or, id 0, until there is no packet: -EAGAIN. */
 static int
 receive_reply(struct slabc *c, enum proto_op op, uint32_t id, union proto_reply *reply, int *fds, unsigned *n_fdsp, int64_t deadline)
@@ -244,7 +279,10 @@ receive_reply(struct slabc *c, enum proto_op op, uint32_t id, union proto_reply 
 	for (;;) {
 		if (n_fdsp)
 			*n_fdsp = room;
-		n = channel_recv(c->fd, packet, sizeof(packet), fds, n_fdsp, MSG_DONTWAIT);
+		n = receive_packet(c, packet, fds, n_fdsp,
+			id != 0 && (deadline == CLIENT_FOR_EVER || deadline - session_now_ns() > 2 * BLOCK_NS));
+		if (n == -EINTR)
+			continue;
 		if (n == -EAGAIN) {
 			if (id == 0)
 				return -EAGAIN;

@@ -110,7 +110,7 @@ struct slabc_cache_options {
 /*
  * Opens a session.  opt may be NULL.  *cp is the caller's until slabc_close().
  * ENOENT, ECONNREFUSED: nobody listens there. EACCES: the socket may not be used. EPROTO: versions or layouts differ, both are named.
- * ENOENT with a sentence: unknown arena. ETIMEDOUT. ENOMEM. EUSERS: no client slot is left. EINVAL: options.
+ * ENOENT with a sentence: unknown arena. EBUSY: slabd takes no sessions now. ETIMEDOUT. ENOMEM. EUSERS: no client slot is left. EINVAL: options.
  */
 SLABC_API int slabc_open(struct slabc **cp, const struct slabc_options *opt);
 

@@ -414,10 +414,10 @@ thread_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadli
 int
 thread_settle(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep)
 {
-	union proto_request request = {.flush = {.cache = k->v.cache, .n_sheaves = 1}};
 	struct thread_cache *t = &tb->cache[k->v.index];
 	struct sheaf *s = tb->main[k->v.index];
 	int32_t slot = t->main_slot;
+	union proto_request request;
 	union proto_reply reply;
 
 	if (!k->is_single || slot == CLIENT_NO_SLOT)
@@ -428,6 +428,7 @@ thread_settle(struct slabc_cache *k, struct thread_block *tb, int64_t *deadlinep
 		return 0;
 	/* The object lies where slabd finds it, whether this message arrives or not. */
 	atomic_write(&k->n_unrung, 0);
+	request.flush = (struct proto_flush_request){.cache = k->v.cache, .n_sheaves = 1};
 	if (session_is_silent(k->c))
 		session_post(k->c, PROTO_OP_FLUSH, &request);
 	else

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Channel: sendmsg and recvmsg with the care that descriptors from strangers need.
+ * Channel: send, sendmsg and recvmsg with the care that descriptors from strangers need.
  *
  * The kernel is given room for exactly the descriptors that were asked for: those beyond are never installed, it only says MSG_CTRUNC.
  * Those it did install before it found that the packet does not fit are closed here.
@@ -21,8 +21,8 @@ union control {
 	struct cmsghdr align;
 };
 
-int
-channel_send(int fd, const void *buf, size_t n, const int *fds, unsigned n_fds, int flags)
+static ssize_t
+send_with_fds(int fd, const void *buf, size_t n, const int *fds, unsigned n_fds, int flags)
 {
 	union control control = {{0}};
 	union {
@@ -30,24 +30,28 @@ channel_send(int fd, const void *buf, size_t n, const int *fds, unsigned n_fds, 
 		void *out; /* sendmsg() reads only, but its struct is also recvmsg()'s */
 	} data = {.in = buf};
 	struct iovec iov = {.iov_base = data.out, .iov_len = n};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_SPACE(n_fds * sizeof(int))};
+	struct cmsghdr *cmsg = &control.align;
+
+	cmsg->cmsg_level = SOL_SOCKET;
+	cmsg->cmsg_type = SCM_RIGHTS;
+	cmsg->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
+	memcpy(CMSG_DATA(cmsg), fds, n_fds * sizeof(int));
+	return sendmsg(fd, &msg, flags);
+}
+
+int
+channel_send(int fd, const void *buf, size_t n, const int *fds, unsigned n_fds, int flags)
+{
+	ssize_t sent;
 
 	if (n == 0 || n_fds > PROTO_MAX_FDS)
 		return -EINVAL;
-	if (n_fds > 0) {
-		struct cmsghdr *cmsg = &control.align;
-
-		cmsg->cmsg_level = SOL_SOCKET;
-		cmsg->cmsg_type = SCM_RIGHTS;
-		cmsg->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
-		memcpy(CMSG_DATA(cmsg), fds, n_fds * sizeof(int));
-		msg.msg_control = &control;
-		msg.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
-	}
-	while (sendmsg(fd, &msg, flags | MSG_NOSIGNAL) < 0)
-		if (errno != EINTR)
-			return -errno;
-	return 0;
+	flags |= MSG_NOSIGNAL;
+	do
+		sent = n_fds > 0 ? send_with_fds(fd, buf, n, fds, n_fds, flags) : send(fd, buf, n, flags);
+	while (sent < 0 && errno == EINTR);
+	return sent < 0 ? -errno : 0;
 }
 
 /* Moves at most room descriptors out of msg, and closes any beyond.  Returns how many were moved. */
@@ -75,8 +79,9 @@ take_fds(struct msghdr *msg, int *fds, unsigned room)
 	return n;
 }
 
-ssize_t
-channel_recv(int fd, void *buf, size_t size, int *fds, unsigned *n_fdsp, int flags)
+/* is_once: a signal ends it. */
+static ssize_t
+receive(int fd, void *buf, size_t size, int *fds, unsigned *n_fdsp, int flags, bool is_once)
 {
 	union control control;
 	struct iovec iov = {.iov_base = buf, .iov_len = size};
@@ -92,7 +97,7 @@ channel_recv(int fd, void *buf, size_t size, int *fds, unsigned *n_fdsp, int fla
 			msg.msg_controllen = CMSG_LEN(room * sizeof(int)); /* no padding: that would be room for one more */
 		}
 		n = recvmsg(fd, &msg, flags | MSG_CMSG_CLOEXEC);
-	} while (n < 0 && errno == EINTR);
+	} while (n < 0 && errno == EINTR && !is_once);
 	if (n < 0)
 		return -errno;
 
@@ -112,6 +117,18 @@ channel_recv(int fd, void *buf, size_t size, int *fds, unsigned *n_fdsp, int fla
 	if ((msg.msg_flags & MSG_TRUNC) == 0 && n_fds < room)
 		return -EMFILE;
 	return -EMSGSIZE;
+}
+
+ssize_t
+channel_recv(int fd, void *buf, size_t size, int *fds, unsigned *n_fdsp, int flags)
+{
+	return receive(fd, buf, size, fds, n_fdsp, flags, false);
+}
+
+ssize_t
+channel_wait(int fd, void *buf, size_t size, int *fds, unsigned *n_fdsp)
+{
+	return receive(fd, buf, size, fds, n_fdsp, 0, true);
 }
 
 ssize_t

@@ -24,6 +24,9 @@ int channel_send(int fd, const void *buf, size_t n, const int *fds, unsigned n_f
  */
 ssize_t channel_recv(int fd, void *buf, size_t size, int *fds, unsigned *n_fdsp, int flags);
 
+/* As channel_recv(), for a packet that is waited for: as long as SO_RCVTIMEO has it, then -EAGAIN; or until a signal comes: -EINTR. */
+ssize_t channel_wait(int fd, void *buf, size_t size, int *fds, unsigned *n_fdsp);
+
 /* As channel_recv() without descriptors.  senderp: who sent the packet, if the socket has SO_PASSCRED; else its pid is 0. */
 ssize_t channel_recv_from(int fd, void *buf, size_t size, struct ucred *senderp, int flags);
 

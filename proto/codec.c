@@ -2,9 +2,9 @@
 /*
  * Codec: one packer and one unpacker that walk the field lists made from ops.def; no code per op.
  *
- * A packet is scanned first.  msgpack-c believes an array's count and allocates for it: a few bytes can claim gigabytes.  The scan proves
- * that a packet has at most PROTO_MAX_VALUES values, and the zone that msgpack-c decodes into is that large and lies on the stack: it never
- * grows, so nothing is allocated.
+ * A packet is scanned first, and read only when that has proved that all it announces is there.  Its values are then taken where they lie, one after
+ * the other, as the field list asks for them: nothing is copied but into the message, and nothing allocated.  msgpack-c packs, but does not unpack: its
+ * objects would be a copy of the packet, in a form that a codec of integers and strings has no use for, and were a third of what a request costs slabd.
  */
 #include "proto/codec.h"
 
@@ -18,14 +18,20 @@
 
 enum {
 	ENVELOPE_VALUES = 2, /* op or status, and id */
-	ZONE_OBJECTS = PROTO_MAX_VALUES + 1,
 };
 
-/* A scanned packet in msgpack-c's form; strings point into the packet. */
+/* A scanned packet: what of its array is still to be read. */
 struct packet {
-	msgpack_zone zone;
-	msgpack_object room[ZONE_OBJECTS];
-	msgpack_object top;
+	const uint8_t *at;
+	const uint8_t *end;
+	uint32_t n_left;
+};
+
+/* One value of it; a string points into the packet. */
+struct value {
+	enum { VALUE_UINT, VALUE_STR, VALUE_OTHER } type;
+	uint64_t n; /* the integer; bytes of the string */
+	const char *str;
 };
 
 /* Where msgpack-c packs to: the caller's buffer. */
@@ -119,7 +125,7 @@ struct scan_value {
 };
 
 /* Reads a first byte and the count or length after it.  Returns NULL, or what is wrong. */
-static const char *
+__attribute__((always_inline)) static inline const char *
 scan_head(const uint8_t **pp, const uint8_t *end, struct scan_value *v)
 {
 	/* 0xc0 to 0xdf: FIXED has that many bytes; the others are followed by a length or count of that many bytes. */
@@ -333,83 +339,151 @@ refuse(char *why, size_t why_size, const char *format, ...)
 	return -EBADMSG;
 }
 
-static bool
-is_uint(const msgpack_object *o, uint64_t max)
+static uint64_t
+read_big_endian(const uint8_t *p, unsigned width)
 {
-	return o->type == MSGPACK_OBJECT_POSITIVE_INTEGER && o->via.u64 <= max;
+	uint64_t n = 0;
+
+	for (unsigned i = 0; i < width; i++)
+		n = n << 8 | p[i];
+	return n;
 }
 
-/* Scans and decodes; reads what every packet begins with.  *idp is set also when the first value is wrong. */
+/* Past a value of any kind, with what lies in it. */
+static const uint8_t *
+skip_value(const uint8_t *at, const uint8_t *end)
+{
+	struct scan_value v;
+
+	for (uint64_t n_more = 1; n_more > 0; n_more--) {
+		scan_head(&at, end, &v);
+		if (v.is_container)
+			n_more += v.n;
+		else
+			at += v.n;
+	}
+	return at;
+}
+
+/* One that does not lie in its first byte alone. */
+static struct value
+long_value(struct packet *packet)
+{
+	const uint8_t *at = packet->at;
+	uint8_t first = *at++;
+	struct value v = {.type = VALUE_OTHER};
+
+	if ((first & 0xe0) == 0xa0) {
+		v = (struct value){.type = VALUE_STR, .n = first & 0x1f, .str = (const char *)at};
+		at += v.n;
+	} else if (first >= 0xcc && first <= 0xd3) { /* uint 8 to 64, int 8 to 64 */
+		unsigned width = 1u << ((first - 0xcc) & 3);
+
+		if (first <= 0xcf || *at < 0x80)
+			v = (struct value){.type = VALUE_UINT, .n = read_big_endian(at, width)};
+		at += width;
+	} else if (first >= 0xd9 && first <= 0xdb) { /* str 8 to 32 */
+		unsigned width = 1u << (first - 0xd9);
+
+		v = (struct value){.type = VALUE_STR, .n = read_big_endian(at, width), .str = (const char *)at + width};
+		at += width + v.n;
+	} else {
+		at = skip_value(packet->at, packet->end);
+	}
+	packet->at = at;
+	return v;
+}
+
+/* The packet has one, and was scanned: what the value announces is there. */
+static inline struct value
+next_value(struct packet *packet)
+{
+	packet->n_left--;
+	if (*packet->at < 0x80)
+		return (struct value){.type = VALUE_UINT, .n = *packet->at++};
+	return long_value(packet);
+}
+
+static bool
+is_uint(const struct value *v, uint64_t max)
+{
+	return v->type == VALUE_UINT && v->n <= max;
+}
+
+static bool
+is_array(uint8_t first)
+{
+	return (first & 0xf0) == 0x90 || first == 0xdc || first == 0xdd;
+}
+
+/* Scans; reads what every packet begins with.  *idp is set also when the first value is wrong. */
 static int
 packet_open(struct packet *packet, const void *buf, size_t n, uint32_t *firstp, uint32_t *idp, char *why, size_t why_size)
 {
+	const uint8_t *at = buf, *end = at + n;
+	struct scan_value array;
+	struct value first, id;
 	const char *scan_why;
-	const msgpack_object *v;
-	size_t off = 0;
 
 	*firstp = *idp = 0;
 	if (proto_scan(buf, n, &scan_why) < 0)
 		return refuse(why, why_size, "%s", scan_why);
-	packet->zone = (msgpack_zone){.chunk_list = {.free = sizeof(packet->room), .ptr = (char *)packet->room}};
-	if (msgpack_unpack(buf, n, &off, &packet->zone, &packet->top) != MSGPACK_UNPACK_SUCCESS)
-		return refuse(why, why_size, "the packet is no msgpack");
-	if (packet->top.type != MSGPACK_OBJECT_ARRAY || packet->top.via.array.size < ENVELOPE_VALUES)
+	if (!is_array(*at) || scan_head(&at, end, &array) || array.n < ENVELOPE_VALUES)
 		return refuse(why, why_size, "the packet is no array of two values or more");
-	v = packet->top.via.array.ptr;
-	if (!is_uint(&v[1], UINT32_MAX))
+	*packet = (struct packet){.at = at, .end = end, .n_left = (uint32_t)array.n};
+	first = next_value(packet);
+	id = next_value(packet);
+	if (!is_uint(&id, UINT32_MAX))
 		return refuse(why, why_size, "id, the second value, is no integer from 0 to %u", UINT32_MAX);
-	*idp = (uint32_t)v[1].via.u64;
-	if (!is_uint(&v[0], UINT32_MAX))
+	*idp = (uint32_t)id.n;
+	if (!is_uint(&first, UINT32_MAX))
 		return refuse(why, why_size, "the first value is no integer from 0 to %u", UINT32_MAX);
-	*firstp = (uint32_t)v[0].via.u64;
+	*firstp = (uint32_t)first.n;
 	return 0;
 }
 
 /* at has room for max bytes and a NUL.  Returns NULL, or what is wrong. */
 static const char *
-unpack_string(const msgpack_object *o, char *at, size_t max)
+unpack_string(const struct value *v, char *at, size_t max)
 {
-	if (o->type != MSGPACK_OBJECT_STR)
+	if (v->type != VALUE_STR)
 		return "is no string";
-	if (o->via.str.size > max)
+	if (v->n > max)
 		return "is too long";
-	at[o->via.str.size] = '\0';
-	if (o->via.str.size == 0)
-		return NULL; /* msgpack-c then has no pointer */
-	if (memchr(o->via.str.ptr, '\0', o->via.str.size) != NULL)
+	if (memchr(v->str, '\0', v->n) != NULL)
 		return "has a NUL within";
-	memcpy(at, o->via.str.ptr, o->via.str.size);
+	memcpy(at, v->str, v->n);
+	at[v->n] = '\0';
 	return NULL;
 }
 
 static int
-unpack_message(const struct packet *packet, enum proto_op op, const struct proto_field *f, void *message, char *why, size_t why_size)
+unpack_message(struct packet *packet, enum proto_op op, const struct proto_field *f, void *message, char *why, size_t why_size)
 {
-	const msgpack_object_array *values = &packet->top.via.array;
-	uint32_t i;
-
-	for (i = ENVELOPE_VALUES; f->name != NULL; i++, f++) {
+	for (; f->name != NULL; f++) {
 		char *at = (char *)message + f->off;
 		const char *problem;
+		struct value v;
 
-		if (i == values->size)
+		if (packet->n_left == 0)
 			return refuse(why, why_size, "%s: %s is missing", proto_op_name(op), f->name);
+		v = next_value(packet);
 		if (f->type == PROTO_STR) {
-			problem = unpack_string(&values->ptr[i], at, f->max);
+			problem = unpack_string(&v, at, f->max);
 			if (problem != NULL)
 				return refuse(why, why_size, "%s: %s %s (a string of at most %ju bytes)", proto_op_name(op), f->name,
 					problem, (uintmax_t)f->max);
 			continue;
 		}
-		if (!is_uint(&values->ptr[i], f->max))
+		if (!is_uint(&v, f->max))
 			return refuse(why, why_size, "%s: %s is no integer from 0 to %ju", proto_op_name(op), f->name, (uintmax_t)f->max);
 		if (f->type == PROTO_U32)
-			memcpy(at, &(uint32_t){(uint32_t)values->ptr[i].via.u64}, sizeof(uint32_t));
+			memcpy(at, &(uint32_t){(uint32_t)v.n}, sizeof(uint32_t));
 		else
-			memcpy(at, &values->ptr[i].via.u64, sizeof(uint64_t));
+			memcpy(at, &v.n, sizeof(uint64_t));
 	}
-	if (i < values->size)
-		return refuse(why, why_size, "%s: %u values follow the last field", proto_op_name(op), values->size - i);
+	if (packet->n_left > 0)
+		return refuse(why, why_size, "%s: %u values follow the last field", proto_op_name(op), packet->n_left);
 	return 0;
 }
 
@@ -440,8 +514,9 @@ proto_unpack_reply(const void *buf, size_t n, enum proto_op op, uint32_t *idp, e
 	const struct proto_field *fields = proto_fields(op, PROTO_REPLY);
 	char received[PROTO_SENTENCE_BYTES];
 	struct packet packet;
-	uint32_t status;
 	const char *problem;
+	struct value v;
+	uint32_t status;
 	int r;
 
 	if (fields == NULL)
@@ -454,9 +529,10 @@ proto_unpack_reply(const void *buf, size_t n, enum proto_op op, uint32_t *idp, e
 		return unpack_message(&packet, op, fields, reply, sentence, sentence_size);
 	if (!status_is_known(status))
 		return refuse(sentence, sentence_size, "%s: no status has the number %u", proto_op_name(op), status);
-	if (packet.top.via.array.size != ENVELOPE_VALUES + 1)
+	if (packet.n_left != 1)
 		return refuse(sentence, sentence_size, "%s: an error without exactly one sentence", proto_op_name(op));
-	problem = unpack_string(&packet.top.via.array.ptr[ENVELOPE_VALUES], received, sizeof(received) - 1);
+	v = next_value(&packet);
+	problem = unpack_string(&v, received, sizeof(received) - 1);
 	if (problem != NULL)
 		return refuse(sentence, sentence_size, "%s: the sentence %s", proto_op_name(op), problem);
 	snprintf(sentence, sentence_size, "%s", received);

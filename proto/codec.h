@@ -14,7 +14,7 @@
 enum { PROTO_E_UNKNOWN_OP = 1 };
 
 /*
- * Looks over a packet before msgpack-c does: one value fills it, no count or length is larger than what is left of it, and PROTO_MAX_
+ * Looks over a packet before it is read: one value fills it, no count or length is larger than what is left of it, and PROTO_MAX_
  * limits hold. 0; -EBADMSG, and *whyp (unless whyp is NULL) is a sentence.
  */
 int proto_scan(const void *buf, size_t n, const char **whyp);

@@ -21,6 +21,7 @@
 #include "server/grant.h"
 #include "server/log.h"
 #include "server/session.h"
+#include "server/slabd.h"
 #include "server/store.h"
 #include "shm/segment.h"
 
@@ -98,10 +99,11 @@ check_head(const struct adoption *a, const struct ledger_head *head, uint64_t by
 {
 	if (head->magic != LEDGER_MAGIC)
 		return fail(a, "ledger: it does not begin as one");
-	if (head->layout_hash != layout_hash || head->ledger_hash != ledger_hash)
-		return fail(a, "layout: the ledger is of layout %016llx, ledger %016llx; this slabd is of layout %016llx, ledger %016llx",
-			(unsigned long long)head->layout_hash, (unsigned long long)head->ledger_hash, (unsigned long long)layout_hash,
-			(unsigned long long)ledger_hash);
+	if (head->layout_hash != layout_hash || head->ledger_hash != ledger_hash || head->layout_version != LAYOUT_VERSION)
+		return fail(a, "layout: the ledger is of layout %016llx, ledger %016llx, version %u (%.*s); this slabd is of layout %016llx, ledger %016llx, "
+			       "version %u (slabd %s)",
+			(unsigned long long)head->layout_hash, (unsigned long long)head->ledger_hash, head->layout_version, (int)sizeof head->server,
+			head->server, (unsigned long long)layout_hash, (unsigned long long)ledger_hash, LAYOUT_VERSION, SLABD_VERSION);
 	if (head->ledger_bytes != bytes || head->words_bytes == 0 || head->words_bytes > (UINT32_MAX + 1ull) * sizeof(uint32_t) ||
 		ledger_bytes(head->n_units, head->max_slabs, head->words_bytes / sizeof(uint32_t)) != bytes)
 		return fail(a, "ledger: its size is %llu, and by its counts it is another", (unsigned long long)bytes);
@@ -305,7 +307,7 @@ adopt_sessions(struct adoption *a)
 static void
 finish(struct arena *arena)
 {
-	arena->ledger->writer = (uint32_t)getpid();
+	ledger_sign(arena->ledger);
 	for (unsigned i = 0; i < arena->n_segments; i++)
 		arena_adopt_finish(&arena->segments[i]);
 	for (uint32_t number = 1; number <= arena->n_slabs; number++)
@@ -393,6 +395,14 @@ settle_caches(struct arena *arena)
 	}
 }
 
+/* What the dead one had in its hands, or set aside, and also what a wrong client dropped: nobody can tell. */
+static void
+tell_back(struct cache *cache, const struct audit_back *back)
+{
+	log_info("arena '%s', cache '%s': %llu objects, %llu bytes, lay in no sheaf and nobody had them: they are taken back", cache->arena->name,
+		cache->name, (unsigned long long)back->n, (unsigned long long)back->bytes);
+}
+
 static int
 take_back_lost(struct adoption *a, uint64_t *n_backp)
 {
@@ -401,13 +411,13 @@ take_back_lost(struct adoption *a, uint64_t *n_backp)
 
 	*n_backp = 0;
 	for (int i = 0; i < AUDIT_TRIES && (i == 0 || audit.n_undecided); i++) {
-		int r = audit_take_back(a->arena, &audit);
+		int r = audit_take_back(a->arena, tell_back, &audit);
 
 		if (r < 0) {
 			fail(a, "audit: %s", strerror(-r));
 			return r;
 		}
-		*n_backp += audit.n_lost;
+		*n_backp += audit.n_repaired;
 		first_doubled = audit.first_doubled;
 	}
 	if (audit.n_doubled)
@@ -437,37 +447,8 @@ look(struct adoption *a)
 	return r == 0 ? adopt_sessions(a) : r;
 }
 
-/* Does the rest, which cannot be refused any more. */
-static int
-carry_out(struct adoption *a, uint64_t start_ns)
-{
-	struct arena *arena = a->arena;
-	uint32_t writer = arena->ledger->writer;
-	uint64_t n_back;
-	int r;
-
-	arena->store = a->store;
-	arena->store_number = a->number;
-	finish(arena);
-	finish_sessions(arena);
-	/* Clients wait: what is committed from here on becomes transparent huge pages later. */
-	arena->is_made = true;
-	/* Short of memory it serves on with what is there. */
-	if (arena_commit_reserve(arena, a->why, a->why_size) < 0)
-		log_warning("arena '%s': %s", arena->name, a->why);
-	r = take_back_lost(a, &n_back);
-	if (r < 0)
-		return r;
-	settle_caches(arena);
-	store_drop_left(a->store, a->number, STORE_SESSION);
-	log_notice("arena '%s' adopted from slabd %u: %u caches, %u sessions, %llu bytes, %llu objects taken back that were under way, in %llu us",
-		arena->name, writer, arena->n_caches, arena->n_sessions, (unsigned long long)arena->committed_bytes, (unsigned long long)n_back,
-		(unsigned long long)(clock_now_ns() - start_ns) / 1000);
-	return 0;
-}
-
-static void
-leave(struct arena *arena)
+void
+adopt_leave(struct arena *arena)
 {
 	int pidfd;
 
@@ -484,7 +465,6 @@ int
 adopt_arena(struct arena **arenap, struct store *store, unsigned number, char *why, size_t why_size)
 {
 	struct adoption a = {.store = store, .number = number, .why = why, .why_size = why_size};
-	uint64_t start_ns = clock_now_ns();
 	int r;
 
 	*arenap = NULL;
@@ -496,17 +476,40 @@ adopt_arena(struct arena **arenap, struct store *store, unsigned number, char *w
 	r = open_ledger(&a);
 	if (r == 0)
 		r = look(&a);
-	if (r == 0)
-		r = carry_out(&a, start_ns);
 	if (r < 0) {
-		char sentence[256];
-
-		snprintf(sentence, sizeof sentence, "%s", why);
-		snprintf(why, why_size, "arena '%s' (number %u in the store) is not adopted: %s", a.arena ? a.arena->name : "?", number, sentence);
-		leave(a.arena);
+		adopt_leave(a.arena);
 		return r;
 	}
 	*arenap = a.arena;
+	return 0;
+}
+
+int
+adopt_carry_out(struct arena *arena, struct store *store, unsigned number, uint64_t start_ns)
+{
+	char why[256] = "";
+	struct adoption a = {.arena = arena, .store = store, .number = number, .why = why, .why_size = sizeof why};
+	uint32_t writer = arena->ledger->writer;
+	uint64_t n_back;
+	int r;
+
+	arena->store = store;
+	arena->store_number = number;
+	finish(arena);
+	finish_sessions(arena);
+	/* Clients wait: what is committed from here on becomes transparent huge pages later. */
+	arena->is_made = true;
+	/* Short of memory it serves on with what is there. */
+	if (arena_commit_reserve(arena, why, sizeof why) < 0)
+		log_warning("arena '%s': %s", arena->name, why);
+	r = take_back_lost(&a, &n_back);
+	if (r < 0)
+		return r;
+	settle_caches(arena);
+	store_drop_left(store, number, STORE_SESSION);
+	log_notice("arena '%s' adopted from slabd %u: %u caches, %u sessions, %llu bytes, %llu objects taken back that were under way, in %llu us",
+		arena->name, writer, arena->n_caches, arena->n_sessions, (unsigned long long)arena->committed_bytes, (unsigned long long)n_back,
+		(unsigned long long)(clock_now_ns() - start_ns) / 1000);
 	return 0;
 }
 

@@ -17,10 +17,16 @@
 #include "server/arena.h"
 
 /*
- * The arena that was left under that number.  0, *arenap, which is NULL if its ledger was never kept: nobody has it, and its descriptors are
- * dropped; or -EBADMSG, -ENOMEM and so on with a sentence that names the check that failed: all is left in the store as it was.
+ * The arena that was left under that number, verified, and nothing of it changed.  0, *arenap, which is NULL if its ledger was never kept: nobody has it,
+ * and its descriptors are dropped; or -EBADMSG, -ENOMEM and so on with a sentence that names the check that failed: all is left in the store as it was.
  */
 int adopt_arena(struct arena **arenap, struct store *store, unsigned number, char *why, size_t why_size);
+
+/* It is this slabd's then; it was begun at start_ns (for the log).  0, or a negative errno: there is no memory, and another slabd may begin again. */
+int adopt_carry_out(struct arena *arena, struct store *store, unsigned number, uint64_t start_ns);
+
+/* It stays in the store as it is; NULL is ignored. */
+void adopt_leave(struct arena *arena);
 
 /* Descriptors of a new arena into the store, for the next slabd, before anybody attaches.  0, or a negative errno. */
 int adopt_keep_arena(struct arena *arena, struct store *store, unsigned number);

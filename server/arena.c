@@ -26,6 +26,7 @@
 #include "server/clock.h"
 #include "server/log.h"
 #include "server/recall.h"
+#include "server/repair.h"
 #include "shm/atomic.h"
 #include "shm/segment.h"
 #include "shm/step.h"
@@ -105,6 +106,15 @@ remedy_of(unsigned kind)
 	}
 }
 
+/* As after a segment could not be made. */
+static const char *
+remedy_of_segment(unsigned kind, int r)
+{
+	if (r == -ENOSYS || r == -EPERM || r == -EINVAL)
+		return "the kernel, or a seccomp filter, refuses memfd_create() of such pages, or its seals";
+	return remedy_of(kind);
+}
+
 /* What STATUS shows from now on. */
 __attribute__((format(printf, 2, 3))) static void
 note(struct arena *arena, const char *format, ...)
@@ -161,10 +171,41 @@ collapse_unit(struct arena_segment *s, const struct segment_extent *extent)
 			     : "vm.compact_memory=1 may help, or choose --page-kind=4k");
 }
 
+/*
+ * A unit that is GIVING goes.  Where the system does not take it, it stays so, and is counted as committed, since it is there; it is tried again, or committed
+ * anew.  By who moves units of the segment.
+ */
+static void
+let_unit_go(struct arena_segment *s, uint32_t unit)
+{
+	struct segment_extent extent = arena_extent(s, unit << s->unit_order, 1u << s->unit_order);
+	int r = segment_give_back(&extent);
+
+	STEP(UNIT_CHANGED);
+	if (r < 0) {
+		if (s->said_give_back != r)
+			log_error("arena '%s': %s could not be given back, and stay: %s", s->arena->name, arena_kind_name(s), strerror(-r));
+		s->said_give_back = r;
+		return;
+	}
+	atomic_write_release(&s->units[unit], LEDGER_UNIT_ABSENT);
+	atomic_add(&s->n_going, -1u);
+	atomic_add(&s->arena->committed_bytes, -extent.bytes);
+}
+
+void
+arena_let_go(struct arena_segment *s)
+{
+	for (uint32_t unit = 0; atomic_read(&s->n_going) && unit < s->n_pages >> s->unit_order; unit++)
+		if (s->units[unit] == LEDGER_UNIT_GIVING)
+			let_unit_go(s, unit);
+}
+
 static int
 commit_unit(void *ctx, uint32_t first, uint32_t n)
 {
 	struct arena_segment *s = ctx;
+	bool was_going = s->units[first >> s->unit_order] == LEDGER_UNIT_GIVING;
 	struct arena *arena = s->arena;
 	uint64_t bytes = (uint64_t)n * LAYOUT_PAGE_BYTES, committed = atomic_read(&arena->committed_bytes);
 	struct segment_extent extent = arena_extent(s, first, n);
@@ -176,16 +217,21 @@ commit_unit(void *ctx, uint32_t first, uint32_t n)
 		return -ENOMEM;
 	/* Added only if it fits: a try that fails must not make another segment's fail. */
 	do {
-		if (committed + bytes > arena->options.limit_bytes)
+		if (!was_going && committed + bytes > arena->options.limit_bytes)
 			return -ENOSPC;
-	} while (!atomic_cas(&arena->committed_bytes, &committed, committed + bytes));
+	} while (!was_going && !atomic_cas(&arena->committed_bytes, &committed, committed + bytes));
 	atomic_write_release(&s->units[first >> s->unit_order], LEDGER_UNIT_COMMITTING);
 	STEP(UNIT_COMMITTING);
-	r = segment_commit(&extent, arena->options.source ? -1 : topology_bind_node(&arena->topology, s->node), &n_misplaced);
+	/* (Pages of hugetlb are of no control group's memory.) */
+	if (s->kind == LAYOUT_PAGES_4K && !cgroup_has_room(&arena->cgroup, bytes))
+		r = -ENOMEM;
+	else
+		r = segment_commit(&extent, arena->options.source ? -1 : topology_bind_node(&arena->topology, s->node), &n_misplaced);
 	STEP(UNIT_CHANGED);
-	atomic_write_release(&s->units[first >> s->unit_order], r < 0 ? LEDGER_UNIT_ABSENT : LEDGER_UNIT_COMMITTED);
+	atomic_write_release(&s->units[first >> s->unit_order], r < 0 ? LEDGER_UNIT_GIVING : LEDGER_UNIT_COMMITTED);
+	atomic_add(&s->n_going, (r < 0) - (uint32_t)was_going);
 	if (r < 0) {
-		atomic_add(&arena->committed_bytes, -bytes);
+		let_unit_go(s, first >> s->unit_order);
 		note_shortage(s, r);
 		s->ask_again_ns = clock_now_ns() + ASK_AGAIN_NS;
 		return -ENOMEM;
@@ -206,14 +252,12 @@ static void
 give_back_unit(void *ctx, uint32_t first, uint32_t n)
 {
 	struct arena_segment *s = ctx;
-	struct segment_extent extent = arena_extent(s, first, n);
-	int r;
+	uint64_t bytes = (uint64_t)n * LAYOUT_PAGE_BYTES;
 
 	atomic_write_release(&s->units[first >> s->unit_order], LEDGER_UNIT_GIVING);
+	atomic_add(&s->n_going, 1);
 	STEP(UNIT_GIVING);
-	r = segment_give_back(&extent);
-	STEP(UNIT_CHANGED);
-	atomic_write_release(&s->units[first >> s->unit_order], LEDGER_UNIT_ABSENT);
+	let_unit_go(s, first >> s->unit_order);
 	s->ask_again_ns = 0;
 	if (s->is_thp) {
 		bitset_clear(&s->waiting, first >> s->unit_order);
@@ -221,11 +265,8 @@ give_back_unit(void *ctx, uint32_t first, uint32_t n)
 	}
 	if (s->is_thp && bitset_test(&s->collapsed, first >> s->unit_order)) {
 		bitset_clear(&s->collapsed, first >> s->unit_order);
-		atomic_add(&s->arena->thp_bytes, -extent.bytes);
+		atomic_add(&s->arena->thp_bytes, -bytes);
 	}
-	if (r < 0)
-		log_error("arena '%s': pages could not be given back: %s", s->arena->name, strerror(-r));
-	atomic_add(&s->arena->committed_bytes, -extent.bytes);
 }
 
 static uint64_t
@@ -436,7 +477,7 @@ add_rungs(struct arena *arena, unsigned node, char *why, size_t why_size)
 		r = add_segment(arena, node, &rungs[i], n_pages);
 		if (r < 0)
 			note(arena, "no segment of %s on node %u: %s; %s", rungs[i].name, arena->topology.os_node[node], strerror(-r),
-				remedy_of(rungs[i].kind));
+				remedy_of_segment(rungs[i].kind, r));
 	}
 	if (arena->n_segments > n_before)
 		return 0;
@@ -497,10 +538,10 @@ write_head(struct arena *arena)
 		.magic = LEDGER_MAGIC,
 		.layout_hash = layout_hash,
 		.ledger_hash = ledger_hash,
+		.layout_version = LAYOUT_VERSION,
 		.ledger_bytes = arena->ledger_bytes,
 		.arena_bytes = arena->bytes,
 		.words_bytes = arena->words_bytes,
-		.writer = (uint32_t)getpid(),
 		.limit_bytes = arena->options.limit_bytes,
 		.reserve_bytes = arena->options.reserve_bytes,
 		.page_kind = arena->options.page_kind,
@@ -511,6 +552,7 @@ write_head(struct arena *arena)
 		.n_units = arena_count_units(arena),
 		.max_slabs = arena->max_slabs,
 	};
+	ledger_sign(head);
 	memcpy(head->name, arena->name, sizeof head->name);
 	if (getrandom(&head->first_generation, sizeof head->first_generation, 0) < 0)
 		head->first_generation = (uint32_t)getpid();
@@ -612,6 +654,7 @@ arena_begin(struct arena **arenap, const struct arena_options *options, char *wh
 	pthread_mutex_init(&arena->quota_lock, NULL);
 	pthread_mutex_init(&arena->orphans_lock, NULL);
 	readers_init(&arena->readers);
+	cgroup_init(&arena->cgroup);
 	/* Attaching and reaping must not starve behind refills. */
 	pthread_rwlockattr_init(&attr);
 	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
@@ -669,6 +712,9 @@ arena_free(struct arena *arena)
 {
 	if (!arena)
 		return;
+	if (arena->repair)
+		repair_cancel(arena->repair);
+	free(arena->repair);
 	for (unsigned id = 1; id < LAYOUT_MAX_CACHES; id++)
 		if (arena->caches[id])
 			cache_free(arena->caches[id]);
@@ -691,6 +737,7 @@ arena_free(struct arena *arena)
 	pthread_mutex_destroy(&arena->orphans_lock);
 	roots_deinit(&arena->roots);
 	readers_deinit(&arena->readers);
+	cgroup_deinit(&arena->cgroup);
 	pthread_rwlock_destroy(&arena->sessions_lock);
 	free(arena);
 }
@@ -714,6 +761,7 @@ arena_set_access(struct arena *arena, const struct arena_options *options)
 	arena->options.user_max = options->user_max;
 	arena->options.is_node_strict = options->is_node_strict;
 	arena->options.max_orphans = options->max_orphans;
+	atomic_write(&arena->options.max_faults, options->max_faults);
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	pthread_mutex_lock(&arena->registry_lock);
 	arena->options.max_caches = options->max_caches;
@@ -807,8 +855,15 @@ arena_run_free(struct arena *arena, uint32_t page, uint32_t n_pages)
 void
 arena_trim(struct arena *arena)
 {
-	for (unsigned i = 0; i < arena->n_segments; i++)
-		pages_trim(&arena->segments[i].pages);
+	for (unsigned i = 0; i < arena->n_segments; i++) {
+		struct arena_segment *s = &arena->segments[i];
+
+		pages_trim(&s->pages);
+		if (!atomic_read(&s->n_going) || !pages_try_hold(&s->pages))
+			continue;
+		arena_let_go(s);
+		pages_let_go(&s->pages);
+	}
 }
 
 bool

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "server/access.h"
+#include "server/cgroup.h"
 #include "server/ladder.h"
 #include "server/ledger.h"
 #include "server/pages.h"
@@ -27,6 +28,7 @@
 #include "shm/layout.h"
 #include "shm/segment.h"
 
+struct repair_walk;
 struct session;
 struct store;
 
@@ -47,6 +49,7 @@ struct arena_options {
 	bool is_node_strict;   /* clients get memory of their own node, or none */
 	uint64_t user_max;     /* bytes that all clients of a user may have together; 0: no limit */
 	uint64_t max_orphans;  /* bytes that the dead may leave; 0: no limit */
+	uint32_t max_faults;   /* of a session, that nobody else can have made (session_fault_own()), beyond which it is evicted; 0: no limit; atomic */
 	/* NULL: the machine's nodes. Else a test's invention, whose memory is bound to no node. */
 	const struct topology_source *source;
 };
@@ -70,9 +73,12 @@ struct arena_segment {
 	struct bitset retried;
 	/* When the system is asked again after it had none, if another kind stands in meanwhile. */
 	uint64_t ask_again_ns;
-	/* Why the last commit, or collapse, failed: said once for each reason. */
+	/* Units that are GIVING, since the system did not take them: counted as committed, and tried again. Atomic. */
+	uint32_t n_going;
+	/* Why the last commit, collapse, or giving back failed: said once for each reason. */
 	int said_commit;
 	int said_collapse;
+	int said_give_back;
 	/* Bytes that the last comparison missed (presence.c); the same while pages are held. */
 	uint64_t said_missing;
 	uint32_t first_page;
@@ -82,7 +88,7 @@ struct arena_segment {
 
 struct arena {
 	char name[64];
-	struct arena_options options; /* a reload changes access, max_sessions, client_max, client_min, user_max, max_orphans and is_node_strict (sessions_lock), max_caches (registry_lock) */
+	struct arena_options options; /* a reload changes access, max_sessions, client_max, client_min, user_max, max_orphans, max_faults and is_node_strict (sessions_lock), max_caches (registry_lock) */
 	struct topology topology;
 
 	int fd; /* arena segment, word table and ledger */
@@ -105,6 +111,7 @@ struct arena {
 	struct arena_segment segments[LAYOUT_MAX_SEGMENTS];
 	unsigned n_segments;
 	uint32_t n_pages;
+	struct cgroup cgroup;
 	uint64_t committed_bytes; /* atomic: of all segments */
 	uint64_t n_misplaced;     /* atomic: pages that were found on another node than asked for */
 	bool is_made;             /* the reserve is there, and clients may come */
@@ -114,6 +121,11 @@ struct arena {
 	uint64_t n_recalls;       /* atomic: barriers issued; sheaves taken from threads; and those found busy (recall.c) */
 	uint64_t n_recalled_sheaves;
 	uint64_t n_recall_busy;
+	uint64_t n_repaired;      /* atomic: lost objects taken back (audit.h) */
+	uint64_t repair_due_ns;   /* atomic: when repair_arena() may go on; its pass is of whose turn it is. NULL: none yet */
+	struct repair_walk *repair;
+	uint32_t has_closed;      /* atomic: some cache is_closed (sweep.h) */
+	uint64_t bytes_missing;   /* atomic: what nobody was seen to have, when it was counted last (quota.c) */
 	uint64_t refused_ns;      /* atomic: when recall_relieve() had no means left, having waited for who was busy */
 	int recall_error;         /* atomic: why no barrier can be issued; 0: it can */
 	char top_holder[STATS_TOP_BYTES]; /* who held most at top_ns (stats.h); under ledger_lock */
@@ -152,7 +164,12 @@ struct arena {
 	uint64_t n_sessions_ever;
 	uint64_t n_dead;
 	uint64_t n_dead_faults; /* of sessions that have ended */
+	/* The session has more faults than max-faults; whoever met the last one holds its work, so it ends a moment later, in its loop.  NULL: nobody does that. */
+	void (*evict)(void *ctx, const struct session *session);
+	void *evict_ctx;
+	uint64_t n_evicted; /* atomic */
 	unsigned n_sessions;
+	bool is_draining; /* it takes no more (drain.h) */
 	unsigned n_named;
 	pthread_mutex_t quota_lock; /* over a count (quota.c); taken after a session's work */
 	uint64_t counted_ns;        /* when the last one was; any loop's guess */
@@ -199,8 +216,10 @@ void arena_adopt_finish(struct arena_segment *s);
 
 /* Pages of committed units that a slab has, on that node, by what a dead slabd says.  0, or -EBADMSG: they cannot be. */
 int arena_adopt_pages(struct arena *arena, unsigned node, uint32_t page, uint32_t n_pages);
-/* A reader has left: pages that were kept for it go back to the system. */
+/* A reader has left: pages that were kept for it go back to the system.  So do those that could not before. */
 void arena_trim(struct arena *arena);
+/* Those of a segment, whose pages are held. */
+void arena_let_go(struct arena_segment *s);
 
 /*
  * Asks the kernel for transparent huge pages in the place of small ones, a unit after the other, until no unit waits for it or max_ns have passed; one is begun

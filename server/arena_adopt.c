@@ -3,7 +3,6 @@
 #include <errno.h>
 
 #include "server/arena.h"
-#include "shm/segment.h"
 
 int
 arena_adopt_pages(struct arena *arena, unsigned node, uint32_t page, uint32_t n_pages)
@@ -56,16 +55,11 @@ arena_adopt_finish(struct arena_segment *s)
 	/* Whoever lives may have looked into it. */
 	pages_mark_free(&s->pages);
 	for (uint32_t unit = 0; unit < s->n_pages >> s->unit_order; unit++) {
-		struct segment_extent extent = {
-			.fd = s->fd,
-			.pages = s->kind,
-			.off = (uint64_t)unit * unit_bytes,
-			.bytes = unit_bytes,
-		};
-
 		if (s->units[unit] != LEDGER_UNIT_COMMITTING && s->units[unit] != LEDGER_UNIT_GIVING)
 			continue;
-		segment_give_back(&extent);
-		atomic_write_release(&s->units[unit], LEDGER_UNIT_ABSENT);
+		atomic_write_release(&s->units[unit], LEDGER_UNIT_GIVING);
+		atomic_add(&s->n_going, 1);
+		atomic_add(&s->arena->committed_bytes, unit_bytes);
 	}
+	arena_let_go(s);
 }

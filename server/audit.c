@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "server/cache.h"
@@ -46,9 +47,11 @@ struct audit_walk {
 	uint8_t *seen;
 	uint64_t n_words;
 	uint64_t last_look_ns; /* at the suspects' words */
-	bool takes_back;       /* what is lost */
-	struct node_discard discard;
 	bool is_broken;        /* two looks lay too far apart: nothing that turns on generations can be said in this round */
+	audit_told_fn *told;   /* NULL: nothing is taken back */
+	bool may_take_back;    /* in this hold */
+	struct audit_back back; /* of this cache */
+	struct node_discard discard;
 };
 
 enum { SEEN_COUNT = 0x03, SEEN_STASH = 0x40, SEEN_STRANGE = 0x80 };
@@ -268,7 +271,32 @@ static bool
 is_unchanged(struct audit_walk *run, const struct suspect *s, uint32_t w)
 {
 	note_window(run, clock_now_ns());
+	if (MUTANT(NO_SECOND_LOOK))
+		return true;
 	return w == s->seen_word && !s->has_changed && !run->is_broken;
+}
+
+/* Sheaves of a session that could not be mapped again (session.c) are not seen: what lies in them is not lost. */
+static bool
+sees_all(const struct arena *arena)
+{
+	for (const struct session *s = arena->first_session; s; s = s->next)
+		if (!s->map && !s->is_readonly)
+			return false;
+	return true;
+}
+
+/* The one place where a lost object goes back: the locks are held under which it was found to be.  A slab that this empties goes when they are let go of. */
+static void
+take_back(struct audit_walk *run, const struct suspect *s)
+{
+	struct arena *arena = run->arena;
+
+	run->back.n++;
+	run->back.bytes += slab_object_bytes(arena, run->cache, s->slab);
+	run->audit.n_repaired++;
+	atomic_add(&arena->n_repaired, 1);
+	node_put_free(arena, &run->cache->nodes[arena->slabs[s->slab].node], s->slab, s->word, &run->discard);
 }
 
 /* What the round says of a suspect; true: nothing more to ask. */
@@ -297,10 +325,12 @@ judge(struct audit_walk *run, const struct suspect *s)
 		audit->n_lost++;
 		if (!audit->first_lost)
 			audit->first_lost = place_of(run, s);
-		if (run->takes_back)
-			node_put_free(run->arena, &run->cache->nodes[run->arena->slabs[s->slab].node], s->slab, s->word, &run->discard);
+		if (run->may_take_back)
+			take_back(run, s);
 		return true;
 	}
+	if (!is_unowned && run->told)
+		run->back.n_named[word_owner(s->seen_word)]++;
 	if (is_unowned)
 		++*(seen & SEEN_STASH ? &audit->n_in_stashes : &audit->n_in_sheaves);
 	else if (is_alive(run, word_owner(s->seen_word)))
@@ -355,6 +385,7 @@ static void
 one_portion(struct audit_walk *run)
 {
 	lock_all(run->cache);
+	run->may_take_back = run->told && sees_all(run->arena);
 	if (run->n_suspects == 0) {
 		run->first = 0;
 		list_batch(run);
@@ -396,23 +427,34 @@ enter_next(struct audit_walk *run)
 	return true;
 }
 
+/* Of the cache that it has been in; nobody asks about one that was destroyed since. */
+static void
+tell(struct audit_walk *run)
+{
+	struct cache *cache = run->id ? arena_cache(run->arena, run->id) : NULL;
+
+	if (run->back.n > 0 && cache)
+		run->told(cache, &run->back);
+	run->back.n = run->back.bytes = 0;
+	if (run->back.n_named)
+		memset(run->back.n_named, 0, (WORD_ORPHAN + 1) * sizeof *run->back.n_named);
+}
+
 static int
-begin(struct audit_walk **runp, struct arena *arena, uint32_t id, uint32_t room)
+begin(struct audit_walk **runp, struct arena *arena, uint32_t id, uint32_t room, audit_told_fn *told)
 {
 	struct audit_walk *run;
-	bool is_there_one;
 
-	pthread_rwlock_rdlock(&arena->sessions_lock);
-	is_there_one = !id || arena_cache(arena, id);
-	pthread_rwlock_unlock(&arena->sessions_lock);
-	if (!is_there_one)
+	if (id && !arena_cache(arena, id))
 		return -ENOENT;
 	run = malloc(sizeof *run);
 	if (!run)
 		return -ENOMEM;
-	*run = (struct audit_walk){.arena = arena, .only = id, .room = room, .suspects = malloc(room * sizeof(struct suspect))};
-	if (!run->suspects) {
-		free(run);
+	*run = (struct audit_walk){.arena = arena, .only = id, .room = room, .told = told, .suspects = malloc(room * sizeof(struct suspect))};
+	if (told)
+		run->back.n_named = calloc(WORD_ORPHAN + 1, sizeof *run->back.n_named);
+	if (!run->suspects || (told && !run->back.n_named)) {
+		audit_end(run);
 		return -ENOMEM;
 	}
 	*runp = run;
@@ -420,9 +462,9 @@ begin(struct audit_walk **runp, struct arena *arena, uint32_t id, uint32_t room)
 }
 
 int
-audit_begin(struct audit_walk **runp, struct arena *arena, uint32_t id)
+audit_begin(struct audit_walk **runp, struct arena *arena, uint32_t id, audit_told_fn *told)
 {
-	return begin(runp, arena, id, BATCH);
+	return begin(runp, arena, id, BATCH, told);
 }
 
 static bool
@@ -434,22 +476,17 @@ is_at_end(const struct audit_walk *run)
 int
 audit_step(struct audit_walk *run)
 {
-	int r = AUDIT_E_MORE;
-
-	pthread_rwlock_rdlock(&run->arena->sessions_lock);
 	/* A cache that was destroyed between two portions had nothing OUT. */
 	run->cache = run->id ? arena_cache(run->arena, run->id) : NULL;
-	if (!run->cache || is_at_end(run)) {
-		run->n_suspects = 0;
-		if (!enter_next(run))
-			r = 0;
-		else if (!run->seen)
-			r = -ENOMEM;
-	} else {
+	if (run->cache && !is_at_end(run)) {
 		one_portion(run);
+		return AUDIT_E_MORE;
 	}
-	pthread_rwlock_unlock(&run->arena->sessions_lock);
-	return r;
+	run->n_suspects = 0;
+	tell(run);
+	if (!enter_next(run))
+		return 0;
+	return run->seen ? AUDIT_E_MORE : -ENOMEM;
 }
 
 const struct audit *
@@ -459,29 +496,39 @@ audit_result(const struct audit_walk *run)
 }
 
 void
-audit_end(void *ctx)
+audit_end(struct audit_walk *run)
 {
-	struct audit_walk *run = ctx;
-
+	if (!run)
+		return;
+	tell(run);
+	free(run->back.n_named);
 	free(run->seen);
 	free(run->suspects);
 	free(run);
 }
 
+void
+audit_cancel(void *ctx)
+{
+	struct audit_walk *run = ctx;
+	struct arena *arena = run->arena;
+
+	pthread_rwlock_rdlock(&arena->sessions_lock);
+	audit_end(run);
+	pthread_rwlock_unlock(&arena->sessions_lock);
+}
+
 /* All portions. */
 static int
-run_whole(struct arena *arena, uint32_t id, bool takes_back, struct audit *audit)
+run_whole(struct audit_walk *run, struct audit *audit)
 {
-	struct audit_walk *run;
 	int r;
 
-	*audit = (struct audit){0};
-	r = begin(&run, arena, id, takes_back ? WHOLE_BATCH : BATCH);
-	if (r < 0)
-		return r;
-	run->takes_back = takes_back;
-	while ((r = audit_step(run)) == AUDIT_E_MORE)
-		;
+	do {
+		pthread_rwlock_rdlock(&run->arena->sessions_lock);
+		r = audit_step(run);
+		pthread_rwlock_unlock(&run->arena->sessions_lock);
+	} while (r == AUDIT_E_MORE);
 	*audit = *audit_result(run);
 	audit_end(run);
 	return r;
@@ -490,11 +537,23 @@ run_whole(struct arena *arena, uint32_t id, bool takes_back, struct audit *audit
 int
 audit_run(struct arena *arena, uint32_t id, struct audit *audit)
 {
-	return run_whole(arena, id, false, audit);
+	struct audit_walk *run;
+	int r;
+
+	*audit = (struct audit){0};
+	pthread_rwlock_rdlock(&arena->sessions_lock);
+	r = audit_begin(&run, arena, id, NULL);
+	pthread_rwlock_unlock(&arena->sessions_lock);
+	return r < 0 ? r : run_whole(run, audit);
 }
 
 int
-audit_take_back(struct arena *arena, struct audit *audit)
+audit_take_back(struct arena *arena, audit_told_fn *told, struct audit *audit)
 {
-	return run_whole(arena, 0, true, audit);
+	struct audit_walk *run;
+	int r;
+
+	*audit = (struct audit){0};
+	r = begin(&run, arena, 0, WHOLE_BATCH, told);
+	return r < 0 ? r : run_whole(run, audit);
 }

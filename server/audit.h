@@ -19,6 +19,8 @@
 
 #include "server/arena.h"
 
+struct cache;
+
 struct audit {
 	uint64_t n_objects; /* = n_free + n_barn + n_out */
 	uint64_t n_out;
@@ -35,26 +37,42 @@ struct audit {
 	uint64_t longest_window_ns; /* between both looks, where that decided */
 	uint64_t first_lost;        /* place + 1 */
 	uint64_t first_doubled;
+	uint64_t n_repaired; /* of n_lost, taken back */
 };
 
 enum { AUDIT_E_MORE = 1 }; /* of audit_step(): it has not seen everything yet */
 
 struct audit_walk;
 
-/* id 0: all caches of the arena, added up.  -ENOENT, -ENOMEM. */
-int audit_begin(struct audit_walk **runp, struct arena *arena, uint32_t id);
-/* A portion.  0: that was the last; AUDIT_E_MORE; -ENOMEM.  Takes sessions_lock for reading, as all do, and the locks of the cache. */
-int audit_step(struct audit_walk *run);
-const struct audit *audit_result(const struct audit_walk *run);
-void audit_end(void *run);
+/* What was taken back of a cache; and of the rest how many objects name each client, WORD_ORPHAN too. */
+struct audit_back {
+	uint64_t n;
+	uint64_t bytes;
+	uint32_t *n_named;
+};
+
+/* Told of each cache of which something was taken back, when the walk leaves it. sessions_lock held for reading. */
+typedef void audit_told_fn(struct cache *cache, const struct audit_back *back);
 
 /*
- * For who adopts the arena, before anything is granted or taken back in it: what is lost is FREE afterwards. 0, or -ENOMEM.  The n_lost of audit are those
- * that were taken back; what is undecided stays as it is.  Nobody waits for a lock, so portions are large.
+ * id 0: all caches of the arena, added up.  told NULL: it only looks.  Else what is lost goes back to its slab as it is found, under the locks
+ * that it was found under (repair.h).  -ENOENT, -ENOMEM.  sessions_lock held for reading.
  */
-int audit_take_back(struct arena *arena, struct audit *audit);
+int audit_begin(struct audit_walk **runp, struct arena *arena, uint32_t id, audit_told_fn *told);
+/* A portion.  0: that was the last; AUDIT_E_MORE; -ENOMEM.  sessions_lock held for reading, not necessarily since the last; takes the locks of the cache. */
+int audit_step(struct audit_walk *run);
+const struct audit *audit_result(const struct audit_walk *run);
+/* NULL is ignored.  Before the last portion it is told of what was taken back so far.  sessions_lock held for reading; audit_cancel() takes it. */
+void audit_end(struct audit_walk *run);
+void audit_cancel(void *run);
 
-/* All of it at once. */
+/*
+ * For who adopts the arena, before anything is granted or taken back in it: what is lost is FREE afterwards. 0, or -ENOMEM.  What is undecided stays as it
+ * is.  Nobody waits for a lock, so portions are large.
+ */
+int audit_take_back(struct arena *arena, audit_told_fn *told, struct audit *audit);
+
+/* All of it at once.  Takes sessions_lock. */
 int audit_run(struct arena *arena, uint32_t id, struct audit *audit);
 
 #endif

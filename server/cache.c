@@ -722,7 +722,9 @@ cache_remove(struct cache *k)
 	hide(arena, k->id);
 	/* What sessions had drawn of it has come back, if not from each what it drew: its id's next cache begins with nothing. */
 	for (struct session *s = arena->first_session; s; s = s->next) {
-		s->n_drawn[k->id] = 0;
+		if (!(k->flags & LAYOUT_CACHE_NO_OWNER))
+			atomic_write(s->bytes_drawn, *s->bytes_drawn - s->n_drawn[k->id] * (int64_t)k->object_bytes);
+		atomic_write(&s->n_drawn[k->id], 0);
 		stash_forget(s, k->id);
 	}
 	atomic_write_release(&arena->caches[k->id], NULL);
@@ -739,6 +741,19 @@ cache_left(struct cache *k, uint64_t n_allocated)
 	if (!(k->flags & LAYOUT_CACHE_NO_OWNER) || n <= 0)
 		return 0;
 	return (uint64_t)n < n_allocated ? (uint64_t)n : n_allocated;
+}
+
+uint64_t
+cache_count_out(struct cache *k)
+{
+	uint64_t n = 0;
+
+	for (unsigned i = 0; i < k->n_nodes; i++) {
+		node_lock(&k->nodes[i]);
+		n += k->nodes[i].n_objects - k->nodes[i].n_free - k->nodes[i].n_barn;
+		node_unlock(&k->nodes[i]);
+	}
+	return n;
 }
 
 void

@@ -64,7 +64,9 @@ struct cache {
 	uint32_t barn_empty;  /* sheaves without objects there */
 	bool is_empty_default; /* it goes with max_cached */
 	uint64_t n_openers;   /* atomic: sessions that have it open */
+	uint32_t is_closed;   /* atomic: the last one left some of it OUT, and nobody has looked yet whether that is lost (sweep.h) */
 	uint64_t n_recalled;  /* atomic: sheaves taken from clients' threads */
+	uint64_t n_repaired;  /* atomic: lost objects taken back while slabd runs (repair.h) */
 	/* What sessions that have ended had counted; atomic. */
 	uint64_t n_dead_refills;
 	uint64_t n_dead_waits;
@@ -72,6 +74,14 @@ struct cache {
 	uint64_t n_dead_foreign_frees;
 	/* In a cache without owner words: objects lent to sessions that have ended, less those taken back from them; atomic. */
 	int64_t n_dead_drawn;
+	/* Of the sessions that have ended, the one that was lent most that did not come back from it; under the arena's ledger_lock. */
+	struct {
+		uint32_t client;
+		pid_t pid;
+		uid_t uid;
+		char label[32];
+		int64_t n;
+	} missing;
 	unsigned n_nodes;
 	struct node nodes[];
 };
@@ -125,6 +135,9 @@ void cache_remove(struct cache *cache);
 
 /* Of n_allocated objects, those that sessions had not given back when they ended: at most, for others may have freed some. 0 where words say more. */
 uint64_t cache_left(struct cache *cache, uint64_t n_allocated);
+
+/* Objects that are OUT. Takes list_locks. */
+uint64_t cache_count_out(struct cache *cache);
 
 /* The cache of that id, or none, as the ledger of a dead slabd has it.  0, or a negative errno and a sentence. */
 int cache_adopt(struct arena *arena, uint32_t id, char *why, size_t why_size);

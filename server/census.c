@@ -25,7 +25,7 @@ count_slab(struct arena *arena, const struct cache *k, struct census_place *plac
 	for (; place->object < atomic_read(&slab->n_objects) && n < most; place->object++, n++) {
 		uint32_t word = atomic_read(&slab->first_word) + place->object, owner = word_owner(atomic_read(&arena->words[word]));
 
-		if (owner == 0 || slab_get(arena, word) != SLAB_OUT)
+		if (slab_get(arena, word) != SLAB_OUT)
 			continue;
 		counts->n[owner]++;
 		counts->bytes[owner] += bytes;

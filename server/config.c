@@ -21,7 +21,7 @@
 #include "server/log.h"
 
 static const uint64_t default_arena_bytes = 1ull << 30, ephemeral_arena_bytes = 64ull << 20;
-static const uint32_t default_idle_s = 10;
+static const uint32_t default_idle_s = 10, default_max_faults = 1000;
 static const char byte_order_mark[] = "\xef\xbb\xbf";
 
 /* libinih would cut a longer section's name. */
@@ -293,6 +293,13 @@ set_max_orphans(struct config *config, struct arena_options *arena, const char *
 	return parse_number(value, 0, 32ull << 30, &arena->max_orphans);
 }
 
+static int
+set_max_faults(struct config *config, struct arena_options *arena, const char *value)
+{
+	(void)config;
+	return parse_u32(value, 0, 1000000000, &arena->max_faults);
+}
+
 struct field {
 	const char *name;
 	bool is_arena;
@@ -326,6 +333,7 @@ static const struct field fields[] = {
 	{"node-policy", true, set_node_policy, "preferred or strict"},
 	{"user-max", true, set_user_max, "0 (no limit) to 32G, in bytes or with K, M or G"},
 	{"max-orphans", true, set_max_orphans, "0 (no limit) to 32G, in bytes or with K, M or G"},
+	{"max-faults", true, set_max_faults, "0 (no limit) to 1000000000"},
 };
 
 enum { N_FIELDS = sizeof fields / sizeof fields[0] };
@@ -370,7 +378,8 @@ add_arena(struct config *config, const char *name, int line)
 
 	strcpy(config->names[i], name);
 	config->lines[i] = (struct config_lines){.section = line};
-	config->options.arenas[i] = (struct arena_options){.name = config->names[i], .limit_bytes = default_arena_bytes};
+	config->options.arenas[i] = (struct arena_options){
+		.name = config->names[i], .limit_bytes = default_arena_bytes, .max_faults = default_max_faults};
 	access_init(&config->options.arenas[i].access);
 }
 

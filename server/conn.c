@@ -7,16 +7,20 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "proto/channel.h"
 #include "proto/codec.h"
 #include "server/clock.h"
+#include "server/drain.h"
 #include "server/log.h"
 #include "server/reaper.h"
 #include "server/request.h"
+#include "server/sweep.h"
 #include "server/task.h"
 #include "server/watch.h"
 
@@ -25,6 +29,9 @@ enum { PACKETS_A_TURN = 16, HELLO_S = 2, LOOK_AGAIN_S = 1, LOOK_AGAIN_MAX_S = 64
 
 /* For which the dead wait for others: a millisecond each, in which the loop does what there is to do. */
 enum { MAX_REAP_TURNS = 8, REAP_TURN_US = 1 };
+
+/* linux/magic.h has it since 6.9. */
+enum { PID_FS_MAGIC = 0x50494446 };
 
 static const uint64_t slow_pause_ns = 5000000000u;
 
@@ -35,6 +42,7 @@ conn_close_socket(struct conn *conn)
 		return;
 	task_cancel(conn);
 	watch_end_all(conn);
+	drain_release(conn);
 	if (conn->readable)
 		event_free(conn->readable);
 	if (conn->writable)
@@ -83,6 +91,7 @@ reap_dying(struct loop *loop)
 		conn_free(conn);
 	}
 	loop->n_dying = 0;
+	sweep_wake(loop);
 }
 
 static void
@@ -151,6 +160,7 @@ conn_end_session(struct conn *conn)
 		return false;
 	conn->session = NULL;
 	reaper_reap(session);
+	sweep_wake(conn->loop);
 	return true;
 }
 
@@ -238,7 +248,7 @@ on_readable(evutil_socket_t fd, short what, void *ctx)
 		if (n == -EAGAIN)
 			return;
 		r = n > 0 ? request_handle(conn, packet, (size_t)n) : 0;
-		if (n > 0 && r == REQUEST_E_HEAVY)
+		if (n > 0 && (r == REQUEST_E_HEAVY || r == REQUEST_E_ANSWERED))
 			return;
 		if (n > 0 && r == REQUEST_E_MOVED) {
 			/* Its socket is another loop's. */
@@ -268,33 +278,33 @@ on_writable(evutil_socket_t fd, short what, void *ctx)
 	int r = channel_send(fd, conn->pending, conn->n_pending, NULL, 0, MSG_DONTWAIT);
 
 	(void)what;
-	if (r == -EAGAIN) {
-		event_add(conn->writable, NULL);
+	if (r == -EAGAIN && event_add(conn->writable, NULL) == 0)
 		return;
-	}
 	conn->n_pending = 0;
-	if (r < 0)
+	/* What cannot be watched any more would wait for ever. */
+	if (r < 0 || event_add(conn->readable, NULL) < 0)
 		end(conn);
-	else
-		event_add(conn->readable, NULL);
 }
 
 void
 conn_send(struct conn *conn, const void *buf, size_t n, const int *fds, unsigned n_fds)
 {
 	int r = channel_send(conn->fd, buf, n, fds, n_fds, MSG_DONTWAIT);
+	void *pending;
 
 	if (r == 0)
 		return;
 	/* A peer that asks and does not read waits; what cannot be sent at all, descriptors included, is told by the connection's end. */
-	if (r != -EAGAIN || n_fds || !(conn->pending = realloc(conn->pending, n))) {
+	pending = r == -EAGAIN && n_fds == 0 ? realloc(conn->pending, n) : NULL;
+	if (pending)
+		conn->pending = pending;
+	if (!pending || event_add(conn->writable, NULL) < 0) {
 		shutdown(conn->fd, SHUT_RDWR);
 		return;
 	}
 	memcpy(conn->pending, buf, n);
 	conn->n_pending = n;
 	event_del(conn->readable);
-	event_add(conn->writable, NULL);
 }
 
 void
@@ -303,10 +313,10 @@ conn_pause(struct conn *conn)
 	event_del(conn->readable);
 }
 
-void
+int
 conn_resume(struct conn *conn)
 {
-	event_add(conn->readable, NULL);
+	return event_add(conn->readable, NULL) < 0 ? -ENOMEM : 0;
 }
 
 void
@@ -476,20 +486,50 @@ find(const struct loop *loop, const struct loop_message *m)
 	return NULL;
 }
 
+/*
+ * Is the peer of the new socket the session's process?  That one lives, so its number is nobody else's, and was not when the peer connected; a process of
+ * another PID namespace, which has no number here, is known by its pidfd, where these have inodes of their own (Linux 6.9).
+ */
+static bool
+is_same_process(const struct conn *conn, const struct loop_message *m)
+{
+	socklen_t length = sizeof(int);
+	struct stat mine, its;
+	struct statfs fs;
+	int pidfd;
+	bool is_same;
+
+	if (m->pid != 0 || conn->session->pid != 0)
+		return conn->session->pid == m->pid;
+	if (getsockopt(m->fd, SOL_SOCKET, CONN_SO_PEERPIDFD, &pidfd, &length) < 0)
+		return false;
+	is_same = fstatfs(pidfd, &fs) == 0 && fs.f_type == PID_FS_MAGIC && fstat(pidfd, &its) == 0 && fstat(conn->pidfd, &mine) == 0 &&
+		  its.st_dev == mine.st_dev && its.st_ino == mine.st_ino;
+	close(pidfd);
+	return is_same;
+}
+
 static enum proto_status
 check_resume(const struct conn *conn, const struct loop_message *m, char *why, size_t why_size)
 {
-	if (!conn || is_dead(conn)) {
+	/* One that waits to be reaped has ended, though its process may live: it no longer maps it. */
+	if (!conn || conn->is_dying || is_dead(conn)) {
 		snprintf(why, why_size, "there is no session of client %u here", m->client_id);
 		return PROTO_STATUS_STALE;
 	}
-	/* Its process lives, so its number is nobody else's, and was not when the peer connected. */
-	if (!conn->session->token || conn->session->token != m->token || conn->session->pid != m->pid) {
+	if (!conn->session->token || conn->session->token != m->token || !is_same_process(conn, m)) {
 		snprintf(why, why_size, "the session of client %u is another process's", m->client_id);
 		return PROTO_STATUS_ACCESS;
 	}
 	if (conn->fd >= 0) {
 		snprintf(why, why_size, "the session of client %u has its connection still", m->client_id);
+		return PROTO_STATUS_BUSY;
+	}
+	/* Was there no memory to map it when it was last looked at? */
+	if (!conn->session->is_readonly && !conn->session->map)
+		session_is_mapped_by_client(conn->session);
+	if (!conn->session->is_readonly && !conn->session->map) {
+		snprintf(why, why_size, "slabd has no memory to map the session of client %u", m->client_id);
 		return PROTO_STATUS_BUSY;
 	}
 	return PROTO_STATUS_OK;
@@ -539,6 +579,26 @@ conn_take_up(struct loop *loop, const struct loop_message *m)
 		conn_send(conn, buf, (size_t)n, NULL, 0);
 }
 
+/*
+ * Its process may go on in what it maps: its segment is nobody's then, and in the arena's words it can spoil no more than before.  A thread of it that was in
+ * the midst of something finds its sheaves empty, asks for another, and is told that the session is gone.
+ */
+void
+conn_evict(struct loop *loop, const struct loop_message *m)
+{
+	struct conn *conn = find(loop, m);
+	const struct session *session;
+
+	if (!conn || conn->is_dying)
+		return;
+	session = conn->session;
+	log_warning("client %u (pid %d, uid %u, '%s') is evicted: it did %llu things that only a faulty client does, and max-faults of arena '%s' is %u",
+		session->id, session->pid, session->uid, session->label, (unsigned long long)atomic_read(&session->n_own_faults), m->arena->name,
+		atomic_read(&m->arena->options.max_faults));
+	atomic_add(&m->arena->n_evicted, 1);
+	reap_soon(conn);
+}
+
 void
 conn_free(struct conn *conn)
 {
@@ -549,6 +609,7 @@ conn_free(struct conn *conn)
 	conn_has_session(conn);
 	task_cancel(conn);
 	watch_end_all(conn);
+	drain_release(conn);
 	if (conn->fd >= 0) {
 		if (conn->readable)
 			event_free(conn->readable);

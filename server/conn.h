@@ -41,6 +41,7 @@ struct conn {
 	bool is_stranger; /* counted by server/strangers.h; or over its limit, and to be told so */
 	bool is_over_limit;
 	bool is_refusal_logged;
+	bool is_draining; /* it wants slabd drained (drain.h) */
 	struct ucred sender; /* of the packet being handled; pid 0: not known */
 	uint64_t nonce;      /* 0: none was given out */
 	struct session *session;
@@ -66,6 +67,9 @@ int conn_adopt(struct loop *loop, struct session *session, int pidfd);
  */
 void conn_take_up(struct loop *loop, const struct loop_message *message);
 
+/* A session of this loop's has made more faults than the arena lets it: it ends as if its process had died. */
+void conn_evict(struct loop *loop, const struct loop_message *message);
+
 /* At the end of the loop: the session is left as it is. */
 void conn_free(struct conn *conn);
 
@@ -74,7 +78,8 @@ void conn_send(struct conn *conn, const void *buf, size_t n, const int *fds, uns
 
 /* Nothing is read from the peer between the two. */
 void conn_pause(struct conn *conn);
-void conn_resume(struct conn *conn);
+/* Negative: it cannot, and must be hung up. */
+int conn_resume(struct conn *conn);
 
 /* The peer has hung up, or must go; the connection may be gone after it. */
 void conn_hang_up(struct conn *conn);

@@ -37,6 +37,7 @@ struct take {
 	struct session *session;
 	struct cache *cache;
 	struct sheaf *sheaf;
+	uint16_t *bound; /* of a sealed session, in the ledger: that many entries are left; else NULL */
 	const struct sheaf *record; /* of an unsettled sheaf: words as read at the frees */
 	struct node *node; /* whose lock is held */
 	struct node_sheaf *barn;
@@ -98,12 +99,7 @@ take_find(struct take *t, uint32_t place, struct slab_object *o)
 static struct node_sheaf *
 take_new_barn(const struct take *t)
 {
-	uint32_t capacity = t->cache->capacity;
-	struct node_sheaf *barn = t->node->n_full < t->cache->barn_full ? malloc(sizeof *barn + capacity * sizeof barn->at[0]) : NULL;
-
-	if (barn)
-		*barn = (struct node_sheaf){.capacity = capacity};
-	return barn;
+	return t->node->n_full < t->cache->barn_full ? node_sheaf_new(t->node) : NULL;
 }
 
 /* The sheaf wins over its own client's name, and over nobody else's. */
@@ -159,6 +155,14 @@ take_mark(struct take *t, uint32_t place, const struct slab_object *o)
 	return true;
 }
 
+/* What slabd writes into a sealed session's sheaf dies with it: the next one finds the sheaf as it was, and goes by the ledger. */
+__attribute__((always_inline)) static inline void
+keep_bound(const struct take *t, uint32_t n)
+{
+	if (t->bound)
+		atomic_write(t->bound, (uint16_t)n);
+}
+
 static void
 take_entry(struct take *t, uint32_t n)
 {
@@ -175,6 +179,7 @@ take_entry(struct take *t, uint32_t n)
 		return;
 	}
 	atomic_write(&t->sheaf->size, n);
+	keep_bound(t, n);
 	STEP(TAKE_REMOVED);
 	if (MUTANT(READ_TWICE) && is_good) {
 		place = atomic_read(&t->sheaf->entry[n]);
@@ -196,9 +201,25 @@ take_unsettled(struct take *t, uint32_t n)
 	STEP(TAKE_CLEARED);
 	/* order: TAKEN release - the record was read as far as the sheaf has shrunk: its thread may write it anew when that is empty */
 	atomic_write_release(&t->sheaf->size, n);
+	keep_bound(t, n);
 	STEP(TAKE_REMOVED);
 	if (!is_won || !take_mark(t, place, &o))
 		claim_lost(t->session, t->cache);
+}
+
+/* The last sheaf for the barn, which is not full. */
+static void
+put_rest(struct take *t)
+{
+	if (!t->barn || !t->barn->size)
+		return;
+	if (t->node != t->barn_node) {
+		node_unlock(t->node);
+		t->node = t->barn_node;
+		node_lock(t->node);
+	}
+	node_barn_put(t->node, t->barn);
+	t->barn = NULL;
 }
 
 #ifdef SLAB_STEPS
@@ -230,20 +251,23 @@ grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 		.session = session,
 		.cache = arena_cache(session->arena, session->slots[slot].cache),
 		.sheaf = session_sheaf(session, slot),
+		.bound = session->is_bounded ? &session->slots[slot].capacity : NULL,
 		.page = NO_PAGE,
 	};
 
 	/* order: SHEAF_SIZE acquire - pairs with sheaf_push(): the entries below it */
 	size = atomic_read_acquire(&t.sheaf->size);
-	if (size > capacity) {
-		session_fault(session, "a sheaf larger than its capacity");
+	if (size > capacity && session->is_bounded) {
+		size = capacity;
+	} else if (size > capacity) {
+		session_fault_own(session, "a sheaf larger than its capacity");
 		if (!MUTANT(TRUST_SIZE))
 			size = capacity;
 	}
 	STEP(TAKE_SIZED);
 	/* Nothing unsettled is lost with it: its objects are named by whoever has them. */
 	if (is_unsettled && size > 0 && !(t.record = claim_record(session, t.cache, slot, size))) {
-		session_fault(session, "a foreign sheaf without a record");
+		session_fault_own(session, "a foreign sheaf without a record");
 		atomic_write(&t.sheaf->size, 0);
 		size = 0;
 	}
@@ -275,19 +299,12 @@ grant_take_back(struct session *session, uint32_t slot, bool to_barn)
 	if (is_unsettled)
 		/* order: TAKEN release - as in take_unsettled() */
 		atomic_write_release(&t.sheaf->busy, 0);
-	if (t.barn && t.barn->size) {
-		if (t.node != t.barn_node) {
-			node_unlock(t.node);
-			t.node = t.barn_node;
-			node_lock(t.node);
-		}
-		node_barn_put(t.node, t.barn);
-		t.barn = NULL;
-	}
+	put_rest(&t);
 	t.node->n_sheaves_taken++;
 	node_unlock(t.node);
-	session->n_drawn[t.cache->id] -= t.n_marked;
-	quota_taken(session, t.cache->flags & LAYOUT_CACHE_RUNS ? t.bytes : (uint64_t)t.n_marked * t.cache->object_bytes);
+	t.bytes = t.cache->flags & LAYOUT_CACHE_RUNS ? t.bytes : (uint64_t)t.n_marked * t.cache->object_bytes;
+	session_drew(session, t.cache, -(int64_t)t.n_marked, -(int64_t)t.bytes);
+	quota_taken(session, t.bytes);
 	free(t.barn);
 	node_discard(session->arena, &t.discard);
 }
@@ -325,7 +342,7 @@ take_slot(struct session *session, struct cache *cache, uint32_t slot, uint32_t 
 	uint32_t max_empty = cache->barn_empty < MAX_EMPTY ? cache->barn_empty : MAX_EMPTY;
 
 	if (session->slots[slot].cache != cache->id) {
-		session_fault(session, "a slot of another cache on a list");
+		session_fault_own(session, "a slot of another cache on a list");
 		return;
 	}
 	if (!session_slot_take(session, slot, holder))
@@ -410,7 +427,7 @@ trim_list(struct session *session, struct cache *cache, uint64_t *head, uint32_t
 		if (slot < 0)
 			break;
 		if (session->slots[slot].cache != cache->id) {
-			session_fault(session, "a slot of another cache on a list");
+			session_fault_own(session, "a slot of another cache on a list");
 			continue;
 		}
 		if (n_kept < max_kept && session->slots[slot].capacity == cache->capacity &&
@@ -489,7 +506,8 @@ open_barn_sheaf(struct lending *l, struct node *node, uint32_t *places, uint32_t
 			node_put_free(arena, node, o.slab, o.word, discard);
 		}
 	}
-	free(barn);
+	if (barn)
+		node_sheaf_free(node, barn);
 	return n;
 }
 
@@ -549,7 +567,7 @@ fill_resident(struct lending *l, struct node *node, uint32_t fresh, struct sheaf
 	while (n < want && node->first_full)
 		n += open_barn_sheaf(l, node, places + n, want - n, &discard);
 	write_entries(sheaf, places, n, size);
-	l->session->n_drawn[l->cache->id] += n;
+	session_drew(l->session, l->cache, n, (int64_t)n * l->cache->object_bytes);
 	l->room -= n;
 	quota_granted(l->session, (uint64_t)n * l->cache->object_bytes);
 	if (n && *size == n)
@@ -706,7 +724,7 @@ carve_run(struct lending *l, uint32_t n_pages, uint32_t slot)
 		node_add_run(arena, node, slab);
 		atomic_write(&sheaf->entry[0], slab_place(arena, l->cache, slab, 0));
 		STEP(GRANT_WRITTEN);
-		l->session->n_drawn[l->cache->id]++;
+		session_drew(l->session, l->cache, 1, (int64_t)n_pages * LAYOUT_PAGE_BYTES);
 		quota_granted(l->session, (uint64_t)n_pages * LAYOUT_PAGE_BYTES);
 		/* order: SHEAF_SIZE release - the entry is written below it */
 		atomic_write_release(&sheaf->size, 1);

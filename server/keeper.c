@@ -6,11 +6,10 @@
  * gives them to the next slabd as $LISTEN_FDS when this one has died.  So slabd speaks to it as it does to systemd.
  *
  *   slabd is killed, or fails after it was ready    the next one is started, at once at first, then after 10 ms, 20 ms ... 1 s
- *   slabd ends with status 0                        so does the keeper, with all that it holds
- *   slabd may not adopt (status 3)                  nothing is started, everything is held: SIGHUP tries again, SIGTERM gives up
- *   slabd fails otherwise before it was ever ready  the keeper ends with its status
+ *   slabd ends with status 0, or since it was told  so does the keeper, with all that it holds
+ *   slabd fails before it was ever ready            the keeper ends with its status
  *
- * SIGTERM, SIGINT and SIGHUP are passed on.  Under a service manager of its own it passes on what it gets (sockets) and what slabd says (READY=1).
+ * A slabd that does not adopt what is held is ready and waits (server/slabd.h).  SIGTERM, SIGINT and SIGHUP are passed on.  Under a service manager of its own it passes on what it gets (sockets) and what slabd says (READY=1).
  * One process, one thread, libc only; the fewer lines it has, the fewer ways there are for it to die.
  */
 #include <errno.h>
@@ -41,7 +40,6 @@ enum {
 	NAME_BYTES = 64,
 	FIRST_PAUSE_MS = 10,
 	MAX_PAUSE_MS = 1000,
-	STATUS_REFUSED = 3, /* server/main.c */
 };
 
 struct held {
@@ -327,7 +325,7 @@ attend(pid_t slabd, int pidfd, int signal_fd, bool *is_readyp, bool *is_stopping
 	return status;
 }
 
-/* Waits, and listens to signals: true: go on; false: the end.  ms -1: until one comes. */
+/* Waits, and listens to signals: true: go on; false: the end. */
 static bool
 rest(int signal_fd, int ms)
 {
@@ -356,14 +354,8 @@ keep(char **argv, int signal_fd, const sigset_t *signals)
 		status = attend(slabd, pidfd, signal_fd, &is_ready, &is_stopping);
 		close(pidfd);
 		was_ready = was_ready || is_ready;
-		if (WIFEXITED(status) && (WEXITSTATUS(status) == 0 || is_stopping || (!was_ready && WEXITSTATUS(status) != STATUS_REFUSED)))
+		if (WIFEXITED(status) && (WEXITSTATUS(status) == 0 || is_stopping || !was_ready))
 			return WEXITSTATUS(status);
-		if (WIFEXITED(status) && WEXITSTATUS(status) == STATUS_REFUSED) {
-			say("slabd does not adopt; its %u descriptors are in /proc/%d/fd. SIGHUP tries again, SIGTERM gives them up", n_held, getpid());
-			if (!rest(signal_fd, -1))
-				return STATUS_REFUSED;
-			continue;
-		}
 		if (is_stopping)
 			return EXIT_FAILURE;
 		say("slabd %d %s %d; the next one gets its %u descriptors", slabd, WIFSIGNALED(status) ? "was killed by signal" : "ended with status",

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/ledger.h"
 
+#include <stdio.h>
+#include <unistd.h>
+
 #include "server/arena.h"
+#include "server/slabd.h"
 #include "shm/segment.h"
 
 /* Where the parts lie; each begins on a page. */
@@ -62,6 +66,25 @@ static struct parts
 parts_of_arena(const struct arena *arena)
 {
 	return parts_of(arena->ledger->n_units, arena->ledger->max_slabs, arena->words_bytes / sizeof(uint32_t));
+}
+
+void
+ledger_sign(struct ledger_head *head)
+{
+	head->writer = (uint32_t)getpid();
+	snprintf(head->server, sizeof head->server, "slabd %s", SLABD_VERSION);
+}
+
+uint64_t
+ledger_caches_off(void)
+{
+	return parts_of(0, 0, 0).caches;
+}
+
+uint64_t
+ledger_clients_off(void)
+{
+	return parts_of(0, 0, 0).clients;
 }
 
 uint64_t

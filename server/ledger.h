@@ -60,9 +60,12 @@ struct ledger_segment {
 };
 
 struct ledger_head {
+	/* Whose it is: these stay where they are in every version, for whoever cannot read the rest to say so. */
 	uint64_t magic;
 	uint64_t layout_hash;
 	uint64_t ledger_hash;
+	uint32_t layout_version;
+	char server[32];
 	/* Of this memfd, of the arena segment and of the word table. */
 	uint64_t ledger_bytes;
 	uint64_t arena_bytes;
@@ -129,6 +132,8 @@ struct ledger_client {
 	uint32_t uid;
 	uint32_t gid;
 	char label[32];
+	/* What was lent to it, as of drawn, in bytes, of all caches with owner words. */
+	int64_t bytes_drawn;
 	/* A bit for each cache. */
 	uint8_t has_open[LAYOUT_MAX_CACHES / 8];
 };
@@ -136,7 +141,7 @@ struct ledger_client {
 /* Slabd's word on a slot of a session. */
 struct session_slot {
 	uint32_t off; /* bytes, in the segment */
-	uint16_t capacity;
+	uint16_t capacity; /* of a session that is dying: entries that have not been taken back */
 	uint16_t cache; /* 0: with nobody, on the free list of its size */
 	uint32_t next;  /* free list: slot + 1; means nothing to an adopter */
 	uint32_t bytes; /* power of two; 0: no such slot yet */
@@ -160,6 +165,13 @@ struct root {
 
 /* Made at build time from this file and slab.h. */
 extern const uint64_t ledger_hash;
+
+/* This process writes it from here on. */
+void ledger_sign(struct ledger_head *head);
+
+/* Where the ledger has its caches and its clients, whatever their number. */
+uint64_t ledger_caches_off(void);
+uint64_t ledger_clients_off(void);
 
 /* Bytes of a ledger for so many units, slabs and words. */
 uint64_t ledger_bytes(uint32_t n_units, uint32_t max_slabs, uint64_t n_words);

@@ -34,11 +34,13 @@ struct listener {
 static void
 on_resume(evutil_socket_t fd, short what, void *ctx)
 {
+	static const struct timeval pause = {0, PAUSE_MS * 1000};
 	struct listener *listener = ctx;
 
 	(void)fd;
 	(void)what;
-	event_add(listener->readable, NULL);
+	if (event_add(listener->readable, NULL) < 0)
+		event_add(listener->resume, &pause);
 }
 
 static void
@@ -59,8 +61,8 @@ on_readable(evutil_socket_t fd, short what, void *ctx)
 			if (!listener->is_waiting)
 				log_warning("connections have to wait: %s; raise LimitNOFILE=", strerror(errno));
 			listener->is_waiting = true;
-			event_del(listener->readable);
-			event_add(listener->resume, &pause);
+			if (event_add(listener->resume, &pause) == 0)
+				event_del(listener->readable);
 		} else if (errno == EAGAIN) {
 			listener->is_waiting = false;
 		}
@@ -239,6 +241,14 @@ listener_new(struct listener **listenerp, struct slabd *slabd, const struct slab
 	}
 	*listenerp = listener;
 	return 0;
+}
+
+void
+listener_leave(struct listener *listener)
+{
+	if (!listener->is_kept)
+		return;
+	listener->is_kept = listener->is_bound = false;
 }
 
 void

@@ -31,8 +31,8 @@ static const char help[] = "usage: slabd [OPTION]...\n"
 			   "  --profile=NAME           knobs: default; kernel, the kernel's own numbers; tiny, nothing kept idle; server, "
 			   "more with more CPUs\n";
 
-/* Exit status if it may not, or cannot, adopt. */
-enum { EXIT_REFUSED = 3 };
+/* Exit status if it may not, or cannot, adopt; and if the next slabd shall try. */
+enum { EXIT_REFUSED = 3, EXIT_AGAIN = 4 };
 
 /* What slabd was started with, and what it has reread since. */
 struct settings {
@@ -73,14 +73,14 @@ serve(struct config *config)
 	if (r != 0) {
 		log_error("%s", why);
 		if (r == SLABD_E_REFUSED)
-			log_error("what the dead slabd left stays with whoever keeps it; --start-empty gives it up");
+			log_error("slabd does not adopt, and nobody keeps what the dead slabd left; --start-empty begins without it");
 	} else {
 		r = slabd_run(slabd);
 		if (r < 0)
-			log_error("%s", strerror(-r));
+			log_error("no thread or no memory to serve with: %s", strerror(-r));
 	}
 	slabd_free(slabd);
-	status = r == SLABD_E_REFUSED ? EXIT_REFUSED : r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+	status = r == SLABD_E_REFUSED ? EXIT_REFUSED : r == SLABD_E_AGAIN ? EXIT_AGAIN : r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 	if (config->command)
 		status = ephemeral ? ephemeral_status(ephemeral) : EPHEMERAL_STATUS_FAILED;
 	ephemeral_free(ephemeral);

@@ -28,6 +28,18 @@ node_init(struct node *node, struct cache *cache, unsigned index)
 	node->last_full = &node->first_full;
 }
 
+static void
+drop_spares(struct node *node)
+{
+	struct node_sheaf *sheaf;
+
+	while ((sheaf = node->first_spare)) {
+		node->first_spare = sheaf->next;
+		free(sheaf);
+	}
+	node->n_spares = 0;
+}
+
 void
 node_deinit(struct node *node)
 {
@@ -35,6 +47,7 @@ node_deinit(struct node *node)
 
 	while ((sheaf = node_barn_get(node)))
 		free(sheaf);
+	drop_spares(node);
 	pthread_mutex_destroy(&node->lock.mutex);
 }
 
@@ -143,12 +156,21 @@ node_adopt_slab(struct arena *arena, struct node *node, uint32_t number)
 	node->n_free += slab->n_free;
 }
 
+/* What a hold costs is the slabs that it touches: their lines, and the objects' bits, are cold. */
+static void
+touch(struct node *node, uint32_t number)
+{
+	node->n_slabs_touched += number != node->touched;
+	node->touched = number;
+}
+
 uint32_t
 node_take_slab(struct arena *arena, struct node *node, uint32_t *places, uint32_t want)
 {
 	uint32_t number = node->first_partial, n = 0;
 	struct slab *slab = &arena->slabs[number];
 
+	touch(node, number);
 	for (uint32_t i = 0; i < slab->n_objects && n < want; i += 16) {
 		uint32_t bits = atomic_read(&arena->bits[(slab->first_word + i) / 16]);
 		uint32_t free = ~(bits | bits >> 1) & 0x55555555u;
@@ -206,6 +228,7 @@ node_put_free(struct arena *arena, struct node *node, uint32_t number, uint32_t 
 	uint64_t n_partial = node->n_partial; /* the slab itself included, if it was on the list: the kernel's count */
 	bool is_run = slab->order == SLAB_RUN;
 
+	touch(node, number);
 	slab_set(arena, word, SLAB_FREE);
 	if (slab->n_free++ == 0 && !is_run)
 		list_add(arena, node, number, 0);
@@ -223,6 +246,41 @@ node_discard(struct arena *arena, struct node_discard *discard)
 		discard->first = arena->slabs[number].next;
 		slab_free(arena, discard->cache, number);
 	}
+}
+
+struct node_sheaf *
+node_sheaf_new(struct node *node)
+{
+	uint32_t capacity = node->cache->capacity;
+	struct node_sheaf *sheaf;
+
+	/* From before the capacity was tuned they are of no use. */
+	if (node->first_spare && node->first_spare->capacity != capacity)
+		drop_spares(node);
+	sheaf = node->first_spare;
+	if (sheaf) {
+		node->first_spare = sheaf->next;
+		node->n_spares--;
+	} else {
+		sheaf = malloc(sizeof *sheaf + capacity * sizeof sheaf->at[0]);
+	}
+	if (sheaf) {
+		sheaf->size = 0;
+		sheaf->capacity = capacity;
+	}
+	return sheaf;
+}
+
+void
+node_sheaf_free(struct node *node, struct node_sheaf *sheaf)
+{
+	if (node->n_spares >= NODE_MAX_SPARES || (node->first_spare && node->first_spare->capacity != sheaf->capacity)) {
+		free(sheaf);
+		return;
+	}
+	sheaf->next = node->first_spare;
+	node->first_spare = sheaf;
+	node->n_spares++;
 }
 
 struct node_sheaf *
@@ -273,6 +331,7 @@ node_trim_to(struct arena *arena, struct node *node, uint32_t max_full, uint32_t
 		}
 		free(sheaf);
 	}
+	drop_spares(node);
 	for (uint32_t number = node->first_partial; number && node->n_partial > min_partial; number = next) {
 		next = arena->slabs[number].next;
 		if (arena->slabs[number].n_free == arena->slabs[number].n_objects)

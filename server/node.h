@@ -28,6 +28,9 @@ struct list_lock {
 	uint64_t held_since; /* 0: this hold is not timed */
 };
 
+/* 64 sheaves of the default capacity for objects of 256 bytes, 28: 16 KiB. */
+enum { NODE_MAX_SPARES = 64 };
+
 /* A sheaf in slabd's hands, whole: its objects are BARN. */
 struct node_sheaf {
 	struct node_sheaf *next;
@@ -57,8 +60,13 @@ struct node {
 	struct node_sheaf **last_full;
 	uint32_t n_full; /* atomic: a grant looks before it takes the lock */
 	uint64_t n_barn;
+	/* Those that the barn has done with, for the next: sheaves come and go by the dozen, under the lock. At most NODE_MAX_SPARES. */
+	struct node_sheaf *first_spare;
+	uint32_t n_spares;
 	/* For show. */
 	uint64_t n_carved;
+	uint64_t n_slabs_touched; /* that objects were taken from or given back to; twice where another came between */
+	uint32_t touched;         /* the last of them */
 	uint64_t n_discarded;
 	uint64_t n_order_fallback;
 	uint64_t n_sheaves_granted; /* atomic: a grant from a stash counts here too */
@@ -97,7 +105,12 @@ void node_put_free(struct arena *arena, struct node *node, uint32_t slab, uint32
 /* Frees the memory of discarded slabs. No list_lock held. */
 void node_discard(struct arena *arena, struct node_discard *discard);
 
-/* The oldest sheaf of the barn, its objects still BARN; NULL: none. The caller frees it. Lock held. */
+/* An empty sheaf of the cache's capacity; NULL: no memory. Lock held. */
+struct node_sheaf *node_sheaf_new(struct node *node);
+/* Lock held. */
+void node_sheaf_free(struct node *node, struct node_sheaf *sheaf);
+
+/* The oldest sheaf of the barn, its objects still BARN; NULL: none. It is the caller's, who frees it. Lock held. */
 struct node_sheaf *node_barn_get(struct node *node);
 /* Lock held. */
 void node_barn_put(struct node *node, struct node_sheaf *sheaf);

@@ -17,6 +17,7 @@
 enum {
 	PAGES_A_TURN = 1 << 18, /* that orphan_next() looks at */
 	OBJECTS_A_TURN = 1 << 16, /* also of orphan_reclaim() */
+	MAX_TOLD = 8, /* clients of whom a line is logged at once */
 	SLABS_A_TURN = 1024,      /* that orphan_reclaim() walks */
 	MAX_LOST_GIVES = 64, /* each is lost to another thread of the giver */
 };
@@ -293,22 +294,34 @@ is_wanted(const struct arena *arena, const struct orphan_filter *filter, uint32_
 {
 	struct orphan_owner owner;
 
+	if (filter->shares)
+		return filter->shares[client].left > 0 && is_dead(arena, client);
 	return orphan_owner(arena, client, now, &owner) && (!filter->client_id || owner.id == filter->client_id) &&
 	       owner.age_ns >= filter->min_age_ns;
 }
 
-/* Lock held.  Returns how many were freed, at most max. */
+static void
+count_share(struct orphan_share *share, uint32_t cache, uint64_t bytes)
+{
+	share->cache = share->n == 0 || share->cache == cache ? cache : 0;
+	share->n++;
+	share->bytes += bytes;
+	share->left -= bytes < share->left ? bytes : share->left;
+}
+
+/* Lock held.  Returns how many were freed. */
 static uint64_t
-reclaim_slab(struct arena *arena, struct node *node, uint32_t number, const struct orphan_filter *filter, uint64_t max, struct node_discard *discard)
+reclaim_slab(struct arena *arena, struct cache *cache, struct node *node, uint32_t number, const struct orphan_filter *filter,
+	struct node_discard *discard)
 {
 	struct slab *slab = &arena->slabs[number];
 	uint32_t n_objects = slab->n_objects, last_client = 0;
 	bool is_last_wanted = false;
 	int64_t now = (int64_t)clock_now_ns();
-	uint64_t n = 0;
+	uint64_t n = 0, object_bytes = slab_object_bytes(arena, cache, number);
 
 	/* An emptied slab may be retired in the midst of it; its last object was then the one. */
-	for (uint32_t i = 0; i < n_objects && slab->n_free < n_objects && n < max; i++) {
+	for (uint32_t i = 0; i < n_objects && slab->n_free < n_objects; i++) {
 		uint32_t index = slab->first_word + i, w = atomic_read(&arena->words[index]);
 
 		if (!word_owner(w) || slab_get(arena, index) != SLAB_OUT)
@@ -322,6 +335,10 @@ reclaim_slab(struct arena *arena, struct node *node, uint32_t number, const stru
 			continue;
 		node_put_free(arena, node, number, index, discard);
 		n++;
+		if (filter->shares) {
+			count_share(&filter->shares[last_client], cache->id, object_bytes);
+			is_last_wanted = filter->shares[last_client].left > 0;
+		}
 	}
 	return n;
 }
@@ -335,7 +352,6 @@ orphan_reclaim(struct arena *arena, const struct orphan_filter *filter, uint32_t
 	pthread_rwlock_rdlock(&arena->sessions_lock);
 	for (; number <= atomic_read_acquire(&arena->n_slabs) && n_walked < SLABS_A_TURN && n_objects < OBJECTS_A_TURN;
 		number++, n_walked++) {
-		uint64_t left = filter->max_bytes ? filter->max_bytes - *bytesp : UINT64_MAX;
 		struct cache *cache = arena_cache(arena, atomic_read_acquire(&arena->slabs[number].cache));
 		struct node_discard discard = {0};
 		uint64_t n, object_bytes;
@@ -348,15 +364,11 @@ orphan_reclaim(struct arena *arena, const struct orphan_filter *filter, uint32_t
 			continue;
 		object_bytes = slab_object_bytes(arena, cache, number);
 		n_objects += arena->slabs[number].n_objects;
-		n = reclaim_slab(arena, node, number, filter, left / object_bytes + (left % object_bytes != 0), &discard);
+		n = reclaim_slab(arena, cache, node, number, filter, &discard);
 		node_unlock(node);
 		node_discard(arena, &discard);
 		*n_freedp += n;
 		*bytesp += n * object_bytes;
-		if (filter->max_bytes && *bytesp >= filter->max_bytes) {
-			number = UINT32_MAX;
-			break;
-		}
 	}
 	if (number > atomic_read_acquire(&arena->n_slabs))
 		number = 0;
@@ -364,109 +376,125 @@ orphan_reclaim(struct arena *arena, const struct orphan_filter *filter, uint32_t
 	return number;
 }
 
-/* What the dead have beyond the limit; the census is of all clients. */
-static uint64_t
-count_excess(struct arena *arena, struct stats_census *census, uint64_t *maxp)
-{
-	uint64_t bytes = 0;
+/* One of the dead that has left something. */
+struct ended {
+	int64_t ns; /* 0: nobody knows, as of the forgotten, and of names that nobody ever had */
+	uint32_t client;
+};
 
-	pthread_rwlock_rdlock(&arena->sessions_lock);
-	*maxp = arena->options.max_orphans;
-	if (*maxp)
-		stats_count(arena, census);
-	for (uint32_t client = 1; *maxp && client <= WORD_ORPHAN; client++)
-		bytes += is_dead(arena, client) ? census->bytes[client] : 0;
-	pthread_rwlock_unlock(&arena->sessions_lock);
-	return bytes > *maxp ? bytes - *maxp : 0;
+static int
+compare_ended(const void *a, const void *b)
+{
+	const struct ended *x = a, *y = b;
+
+	return x->ns != y->ns ? (x->ns < y->ns ? -1 : 1) : (x->client > y->client) - (x->client < y->client);
 }
 
-/* Who of the dead that have any died first; the forgotten before all others. 0: nobody. */
-static uint32_t
-first_dead(struct arena *arena, const struct stats_census *census)
-{
-	uint32_t found = 0;
-	int64_t first_ns = 0;
+/* What is done to keep within max-orphans. */
+struct bound {
+	struct stats_census census;
+	struct ended ended[WORD_ORPHAN];
+	struct orphan_share shares[WORD_ORPHAN + 1];
+	uint32_t n_ended;
+	uint64_t max;
+};
 
-	pthread_rwlock_rdlock(&arena->sessions_lock);
-	for (uint32_t client = 1; client <= WORD_ORPHAN; client++) {
-		const struct session_dead *dead = client <= LAYOUT_MAX_CLIENTS && arena->named[client] ? &arena->dead[client] : NULL;
-		int64_t ended_ns = dead ? dead->ended_ns : 0;
-
-		if (census->bytes[client] == 0 || !is_dead(arena, client) || (found && ended_ns >= first_ns))
-			continue;
-		found = client;
-		first_ns = ended_ns;
-	}
-	pthread_rwlock_unlock(&arena->sessions_lock);
-	return found;
-}
-
-/* false: there is no such cache, or the client is not dead. */
+/* Who must lose how much: of who died first all, of the last of them what is too much still.  false: there is not too much. */
 static bool
-describe(struct arena *arena, uint32_t cache, uint32_t client, struct orphan_group *group)
+share_out(struct arena *arena, struct bound *b)
 {
-	const struct cache *k;
-	bool is_there;
+	uint64_t bytes = 0, excess;
 
-	*group = (struct orphan_group){.cache = cache, .client = client};
 	pthread_rwlock_rdlock(&arena->sessions_lock);
-	k = arena_cache(arena, cache);
-	is_there = k && orphan_owner(arena, client, (int64_t)clock_now_ns(), &group->owner);
-	if (is_there) {
-		snprintf(group->cache_name, sizeof group->cache_name, "%s", k->name);
-		snprintf(group->label, sizeof group->label, "%s", group->owner.label);
+	b->max = arena->options.max_orphans;
+	if (b->max)
+		stats_count(arena, &b->census);
+	for (uint32_t client = 1; b->max && client <= WORD_ORPHAN; client++) {
+		if (b->census.bytes[client] == 0 || !is_dead(arena, client))
+			continue;
+		bytes += b->census.bytes[client];
+		b->ended[b->n_ended++] = (struct ended){
+			.ns = client <= LAYOUT_MAX_CLIENTS && arena->named[client] ? arena->dead[client].ended_ns : 0, .client = client};
 	}
 	pthread_rwlock_unlock(&arena->sessions_lock);
-	return is_there;
+	if (bytes <= b->max)
+		return false;
+	excess = bytes - b->max;
+	qsort(b->ended, b->n_ended, sizeof b->ended[0], compare_ended);
+	for (uint32_t i = 0; i < b->n_ended && excess > 0; i++) {
+		uint64_t had = b->census.bytes[b->ended[i].client], left = had < excess ? had : excess;
+
+		b->shares[b->ended[i].client].left = left;
+		excess -= left;
+	}
+	return true;
 }
 
-/* Of one of the dead, in one cache: returns the bytes freed. */
-static uint64_t
-drop_group(struct arena *arena, const struct orphan_group *group, uint64_t excess, uint64_t max)
+static void
+log_share(struct arena *arena, const struct bound *b, uint32_t client)
 {
-	uint64_t n = 0, bytes = 0;
-	uint32_t from = 0;
+	const struct orphan_share *share = &b->shares[client];
+	char of[64] = "of several caches", label[32] = "";
+	struct orphan_owner owner = {.id = client};
+	const struct cache *cache;
 
-	do {
-		const struct orphan_filter filter = {.cache = group->cache, .client_id = group->owner.id, .max_bytes = excess - bytes};
-		uint64_t n_now, bytes_now;
+	pthread_rwlock_rdlock(&arena->sessions_lock);
+	cache = share->cache ? arena_cache(arena, share->cache) : NULL;
+	if (cache)
+		snprintf(of, sizeof of, "of cache '%s'", cache->name);
+	if (orphan_owner(arena, client, (int64_t)clock_now_ns(), &owner))
+		snprintf(label, sizeof label, "%s", owner.label);
+	pthread_rwlock_unlock(&arena->sessions_lock);
+	log_warning("arena '%s': the dead have left more than max-orphans, %llu bytes: %llu objects %s, %llu bytes, are freed, "
+		    "which client %u (pid %d, uid %u, '%s') left %llu s ago",
+		arena->name, (unsigned long long)b->max, (unsigned long long)share->n, of, (unsigned long long)share->bytes, owner.id, owner.pid,
+		owner.uid, label, (unsigned long long)owner.age_ns / 1000000000);
+}
 
-		from = orphan_reclaim(arena, &filter, from, &n_now, &bytes_now);
-		n += n_now;
-		bytes += bytes_now;
-	} while (from && bytes < excess);
-	if (n)
-		log_warning("arena '%s': the dead have left more than max-orphans, %llu bytes: %llu objects of cache '%s', %llu bytes, are freed, "
-			    "which client %u (pid %d, uid %u, '%s') left %llu s ago",
-			arena->name, (unsigned long long)max, (unsigned long long)n, group->cache_name, (unsigned long long)bytes, group->owner.id,
-			group->owner.pid, group->owner.uid, group->label, (unsigned long long)group->owner.age_ns / 1000000000);
-	atomic_add(&arena->n_orphans_dropped, n);
-	return bytes;
+/* A line for each of the first that lose something; how many more there are is for the dead to say, or for who writes names into words. */
+static void
+log_bound(struct arena *arena, const struct bound *b)
+{
+	uint64_t n_objects = 0, bytes = 0;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < b->n_ended; i++) {
+		const struct orphan_share *share = &b->shares[b->ended[i].client];
+
+		if (share->n == 0)
+			continue;
+		if (n++ < MAX_TOLD) {
+			log_share(arena, b, b->ended[i].client);
+		} else {
+			n_objects += share->n;
+			bytes += share->bytes;
+		}
+	}
+	if (n > MAX_TOLD)
+		log_warning("arena '%s': and %llu objects, %llu bytes, of %u more clients", arena->name, (unsigned long long)n_objects,
+			(unsigned long long)bytes, n - MAX_TOLD);
 }
 
 void
 orphan_bound(struct arena *arena)
 {
-	struct stats_census *census;
-	uint64_t excess, max;
-	uint32_t client;
+	struct bound *b;
 
 	/* Two at a time would both free what is too much. */
 	pthread_mutex_lock(&arena->orphans_lock);
-	census = malloc(sizeof *census);
-	excess = census ? count_excess(arena, census, &max) : 0;
-	while (excess > 0 && (client = first_dead(arena, census)) != 0) {
-		for (uint32_t cache = 1; cache < LAYOUT_MAX_CACHES && excess > 0; cache++) {
-			struct orphan_group group;
-			uint64_t bytes;
+	b = calloc(1, sizeof *b);
+	if (b && share_out(arena, b)) {
+		const struct orphan_filter filter = {.shares = b->shares};
+		uint64_t n, n_all = 0, bytes;
+		uint32_t from = 0;
 
-			if (!describe(arena, cache, client, &group))
-				continue;
-			bytes = drop_group(arena, &group, excess, max);
-			excess -= bytes < excess ? bytes : excess;
-		}
-		census->bytes[client] = 0;
+		do {
+			from = orphan_reclaim(arena, &filter, from, &n, &bytes);
+			n_all += n;
+		} while (from);
+		log_bound(arena, b);
+		atomic_add(&arena->n_orphans_dropped, n_all);
 	}
-	free(census);
+	free(b);
 	pthread_mutex_unlock(&arena->orphans_lock);
 }

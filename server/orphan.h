@@ -72,11 +72,19 @@ int orphan_walk_new(struct orphan_walk **walkp, uint64_t asked_ns, uint32_t afte
 /* 0 and the group, whose cache is 0 if there are no more; ORPHAN_E_MORE; -ENOMEM. */
 int orphan_list(struct arena *arena, struct orphan_walk *walk, struct orphan_group *group);
 
+/* Of one client's. */
+struct orphan_share {
+	uint64_t left; /* bytes to be freed yet: to the object above */
+	uint64_t n;    /* objects freed, and how many bytes that is */
+	uint64_t bytes;
+	uint32_t cache; /* theirs; 0: of several */
+};
+
 struct orphan_filter {
 	uint32_t cache;     /* 0: all */
 	uint32_t client_id; /* 0: all */
 	int64_t min_age_ns;
-	uint64_t max_bytes; /* 0: all */
+	struct orphan_share *shares; /* by client's number: only what is left of its share; NULL: all */
 };
 
 /* Frees what the filter lets through, from slab number `from` on, a part at a time; returns where to go on, 0: all was seen. */

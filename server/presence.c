@@ -54,6 +54,7 @@ check_segment(struct arena_segment *s, struct presence *presence)
 	struct pages_counters c;
 
 	pages_hold(&s->pages);
+	arena_let_go(s);
 	pages_count(&s->pages, &c);
 	committed = (uint64_t)c.n_committed * LAYOUT_PAGE_BYTES;
 	before = resident(s);

@@ -3,6 +3,13 @@
  * Quotas of an arena's clients: what one of them, or all of a user together, may have, in objects that they hold and in sheaves (client-max,
  * user-max), and what is kept for each that is connected (client-min).
  *
+ * What a client has: the objects that name it, what lies in its sheaves and is set aside for it; and
+ *
+ *   without owner words   what is in use, OUT and idle nowhere, apportioned among those who were lent more than they gave back and have idle, by how much
+ *                         more that is: who makes what others free is charged for what is in use, and not for what came back through them
+ *   else                  what it was lent and does not have, up to what nobody was seen to have: it drops what its sheaves held.  Before anybody is refused
+ *                         for that, the audit looks, and what is lost goes back (repair.h): who made what others have or freed is not charged for it.
+ *
  * What a client has is found by walking words and sheaves; in between slabd goes by that and by what it has granted since, which can only
  * be more: so a walk comes only when the estimate says no to somebody who waits, and not each time to who does not take no for an answer.  What is kept for others is estimated by what went back as well, and counted
  * anew when the arena is nearly full and the last count is old. All calls: sessions_lock held for reading, and the session's work.

@@ -224,6 +224,8 @@ reaper_reap(struct session *first)
 	uint64_t n_words = 0, n_kept = 0;
 	unsigned n = 0;
 
+	for (struct session *s = first; s; s = s->next_dying)
+		session_take_copy(s);
 	pthread_rwlock_rdlock(&arena->sessions_lock);
 	mark(first);
 	if (MUTANT(WORDS_FIRST))

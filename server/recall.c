@@ -17,6 +17,7 @@
 #include "server/clock.h"
 #include "server/grant.h"
 #include "server/log.h"
+#include "server/repair.h"
 #include "server/stash.h"
 #include "shm/barn.h"
 
@@ -240,6 +241,7 @@ recall_relieve(struct session *session, struct cache *cache, unsigned *stagep)
 	static const struct timespec pause = {.tv_nsec = PAUSE_NS};
 	struct arena *arena = session->arena;
 	struct pass pass = {.arena = arena};
+	uint64_t n_repaired;
 	bool is_patient;
 
 	if (*stagep == STAGE_BARNS) {
@@ -257,6 +259,15 @@ recall_relieve(struct session *session, struct cache *cache, unsigned *stagep)
 		pass.cache = NULL;
 	}
 	is_patient = clock_now_ns() - atomic_read(&arena->refused_ns) > RELIEVED_NS;
+	/* Last, what wrong clients have made away with. */
+	if (*stagep == STAGE_ALL + MAX_AGAIN + 1) {
+		++*stagep;
+		repair_arena(arena, &n_repaired);
+		if (n_repaired > 0) {
+			trim_all(arena);
+			return true;
+		}
+	}
 	if (*stagep > STAGE_ALL + MAX_AGAIN) {
 		if (is_patient)
 			atomic_write(&arena->refused_ns, clock_now_ns());

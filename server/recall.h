@@ -30,7 +30,7 @@ int recall_probe(void);
 /*
  * Memory is short, for the session, whose work is held: the next means of getting some of what is idle back to the slabs and pages.
  * *stagep, at first 0, counts them: barns; threads' sheaves of the cache; those of all caches, and again a few times, with pauses, if some were
- * busy, unless somebody was refused just before.
+ * busy, unless somebody was refused just before; what is lost (repair.h).
  * false: there is none left.
  */
 bool recall_relieve(struct session *session, struct cache *cache, unsigned *stagep);

@@ -14,7 +14,9 @@
 #include "server/grant.h"
 #include "server/log.h"
 #include "server/presence.h"
+#include "server/repair.h"
 #include "server/stats.h"
+#include "server/sweep.h"
 #include "server/task.h"
 #include "shm/step.h"
 #include "shm/word.h"
@@ -55,6 +57,13 @@ request_status_of(int r)
 }
 
 static enum proto_status
+refuse_unadopted(struct request *q)
+{
+	REFUSE(q, PROTO_STATUS_BUSY, "slabd %s serves nobody: it has not adopted what a dead slabd left, and keeps it (slabctl inspect): %.200s", SLABD_VERSION,
+		q->conn->loop->slabd->why);
+}
+
+static enum proto_status
 request_hello(struct request *q)
 {
 	const struct proto_hello_request *in = &q->in->hello;
@@ -63,6 +72,9 @@ request_hello(struct request *q)
 	if (in->version != PROTO_VERSION)
 		REFUSE(q, PROTO_STATUS_VERSION, "slabd %s speaks protocol version %d, %s speaks version %u", SLABD_VERSION, PROTO_VERSION,
 			in->library, in->version);
+	/* As long as another slabd may adopt it its clients, who are of its layout, wait. */
+	if (in->layout_hash != layout_hash && q->conn->loop->slabd->is_refused)
+		return refuse_unadopted(q);
 	if (in->layout_hash != layout_hash)
 		REFUSE(q, PROTO_STATUS_LAYOUT, "slabd %s has layout %016llx, %s has layout %016llx: they are not of the same version",
 			SLABD_VERSION, (unsigned long long)layout_hash, in->library, (unsigned long long)in->layout_hash);
@@ -280,6 +292,7 @@ request_cache_close(struct request *q)
 	grant_close(q->conn->session, cache);
 	session_set_open(q->conn->session, cache, false);
 	end_work(q);
+	sweep_wake(q->conn->loop);
 	return PROTO_STATUS_OK;
 }
 
@@ -465,38 +478,65 @@ audit_reply(const struct audit *a)
 		.first_lost = a->first_lost,
 		.first_doubled = a->first_doubled,
 		.n_in_stashes = a->n_in_stashes,
+		.n_repaired = a->n_repaired,
 	};
+}
+
+static enum proto_status
+begin_audit(struct request *q)
+{
+	bool repairs = q->in->audit.repair;
+	enum proto_status status = repairs ? request_need_admin(q) : PROTO_STATUS_OK;
+	struct audit_walk *walk;
+	int r;
+
+	if (status != PROTO_STATUS_OK)
+		return status;
+	pthread_rwlock_rdlock(&q->arena->sessions_lock);
+	r = audit_begin(&walk, q->arena, q->in->audit.cache, repairs ? repair_tell : NULL);
+	pthread_rwlock_unlock(&q->arena->sessions_lock);
+	if (r == -ENOENT)
+		REFUSE(q, PROTO_STATUS_NO_CACHE, "there is no cache %u", q->in->audit.cache);
+	if (r < 0)
+		REFUSE(q, PROTO_STATUS_IO, "no memory in slabd for the audit");
+	q->walk = walk;
+	q->end_walk = audit_cancel;
+	return PROTO_STATUS_OK;
+}
+
+/* Portions, as many as a turn has time for: those of a small cache are small.  As audit_step(). */
+static int
+audit_for_a_turn(const struct request *q)
+{
+	uint64_t start = clock_now_ns();
+	int r;
+
+	do {
+		pthread_rwlock_rdlock(&q->arena->sessions_lock);
+		r = audit_step(q->walk);
+		pthread_rwlock_unlock(&q->arena->sessions_lock);
+	} while (r == AUDIT_E_MORE && clock_now_ns() - start <= TASK_PORTION_NS / 2);
+	return r;
 }
 
 static enum proto_status
 request_audit(struct request *q)
 {
+	enum proto_status status = q->walk ? PROTO_STATUS_OK : begin_audit(q);
 	struct presence presence = {0};
-	struct audit_walk *walk = q->walk;
-	uint64_t start = clock_now_ns();
-	int r = 0;
+	int r;
 
-	if (!walk) {
-		r = audit_begin(&walk, q->arena, q->in->audit.cache);
-		if (r == -ENOENT)
-			REFUSE(q, PROTO_STATUS_NO_CACHE, "there is no cache %u", q->in->audit.cache);
-		if (r == 0) {
-			q->walk = walk;
-			q->end_walk = audit_end;
-		}
-	}
-	/* Some portions are small: those of a small cache. */
-	while (r == 0) {
-		r = audit_step(walk);
-		if (r == 0)
-			break;
-		if (r == AUDIT_E_MORE && clock_now_ns() - start > TASK_PORTION_NS / 2)
-			return REQUEST_GO_ON;
-		r = r == AUDIT_E_MORE ? 0 : r;
-	}
+	if (status != PROTO_STATUS_OK)
+		return status;
+	r = audit_for_a_turn(q);
+	if (r == AUDIT_E_MORE)
+		return REQUEST_GO_ON;
 	if (r < 0)
 		REFUSE(q, PROTO_STATUS_IO, "no memory in slabd for the audit");
-	q->out.audit = audit_reply(audit_result(walk));
+	q->out.audit = audit_reply(audit_result(q->walk));
+	if (q->out.audit.n_repaired)
+		log_notice("arena '%s': uid %u had %llu lost objects taken back", q->arena->name, q->conn->peer.uid,
+			(unsigned long long)q->out.audit.n_repaired);
 	count_passed(q->arena, q->in->audit.cache, &q->out.audit);
 	/* Of pages nobody can say whose they are. */
 	if (q->in->audit.cache == 0)
@@ -513,6 +553,8 @@ request_dispatch(struct request *q, enum proto_op op)
 
 	if (!q->conn->has_hello && op != PROTO_OP_HELLO)
 		REFUSE(q, PROTO_STATUS_STATE, "HELLO comes first, then %s", proto_op_name(op));
+	if (q->conn->loop->slabd->is_refused && op != PROTO_OP_HELLO && op != PROTO_OP_INSPECT)
+		return refuse_unadopted(q);
 	status = request_pick_arena(q, op);
 	if (status != PROTO_STATUS_OK)
 		return status;
@@ -525,13 +567,25 @@ request_dispatch(struct request *q, enum proto_op op)
 	REFUSE(q, PROTO_STATUS_UNKNOWN_OP, "unknown op %d", op);
 }
 
-void
-request_init(struct request *q, struct conn *conn, const union proto_request *in)
+static size_t
+reply_bytes(enum proto_op op)
 {
+	switch (op) {
+#define OP(number, NAME, name, in, out)                                                                                                    \
+	case PROTO_OP_##NAME:                                                                                                              \
+		return sizeof(struct proto_##name##_reply);
+#include "proto/ops.def"
+	}
+	return 0;
+}
+
+void
+request_init(struct request *q, struct conn *conn)
+{
+	memset(q, 0, offsetof(struct request, out));
+	*q->why = '\0';
 	q->conn = conn;
-	q->in = in;
 	q->own_fd = -1;
-	q->asked_ns = clock_now_ns();
 }
 
 int
@@ -555,15 +609,16 @@ request_answer(struct request *q, enum proto_op op, uint32_t id, enum proto_stat
 int
 request_handle(struct conn *conn, const void *packet, size_t n)
 {
-	struct request q = {.conn = conn};
+	struct request q;
 	enum proto_status status;
 	union proto_request in;
 	enum proto_op op = 0;
 	uint32_t id = 0;
 	int r, answered = 0;
 
+	request_init(&q, conn);
 	r = proto_unpack_request(packet, n, &op, &id, &in, q.why, sizeof q.why);
-	request_init(&q, conn, &in);
+	q.in = &in;
 	q.id = id;
 	q.is_waited = id != 0;
 	if (r == 0 && task_is_one(op)) {
@@ -572,6 +627,7 @@ request_handle(struct conn *conn, const void *packet, size_t n)
 		snprintf(q.why, sizeof q.why, "slabd has no memory for %s", proto_op_name(op));
 		return request_answer(&q, op, id, PROTO_STATUS_NO_MEMORY);
 	}
+	memset(&q.out, 0, reply_bytes(op));
 	status = r == 0 ? request_dispatch(&q, op) : r == PROTO_E_UNKNOWN_OP ? PROTO_STATUS_UNKNOWN_OP : PROTO_STATUS_BAD_REQUEST;
 	if (q.is_moved)
 		return REQUEST_E_MOVED;
@@ -579,5 +635,7 @@ request_handle(struct conn *conn, const void *packet, size_t n)
 		answered = request_answer(&q, op, id, status);
 	if (q.own_fd >= 0)
 		close(q.own_fd);
-	return r < 0 ? r : answered < 0 ? answered : q.is_heavy ? REQUEST_E_HEAVY : answered;
+	if (r < 0 || answered < 0)
+		return r < 0 ? r : answered;
+	return q.is_heavy ? REQUEST_E_HEAVY : id != 0 ? REQUEST_E_ANSWERED : 0;
 }

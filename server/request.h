@@ -21,21 +21,22 @@ struct arena;
 struct cache;
 struct conn;
 
+/* At the beginning all is 0 up to `out`; of the rest, which is large and mostly not used, what the reply to the op has, and `why` is empty. */
 struct request {
 	struct conn *conn;
-	struct arena *arena; /* set before request_<op> is called, but for HELLO, ATTACH, RESUME, BYE and ARENAS (request_access.c) */
+	struct arena *arena; /* set before request_<op> is called, but for HELLO, ATTACH, RESUME, BYE, ARENAS, INSPECT and DRAIN (request_access.c) */
 	bool is_waited; /* the peer wants a reply */
 	bool is_heavy;  /* it turned out so: REQUEST_E_HEAVY */
+	bool is_moved;
 	const union proto_request *in;
-	union proto_reply out;
-	int fds[PROTO_MAX_FDS];
 	unsigned n_fds;
 	uint32_t id;
-	bool is_moved;
 	int own_fd; /* one of them that is closed once it has been sent; -1: none */
 	uint64_t asked_ns; /* of a task: when it came; and what it keeps from one portion to the next, with the call that frees it (task.h) */
 	void *walk;
 	void (*end_walk)(void *walk);
+	union proto_reply out;
+	int fds[PROTO_MAX_FDS];
 	char why[PROTO_SENTENCE_BYTES];
 };
 
@@ -48,17 +49,20 @@ struct request {
 /* No status: the task has more to do, and request_<op> is called again. */
 #define REQUEST_GO_ON ((enum proto_status)0x10000)
 
-/* It took long (a quota was counted): others' packets come before this connection's next.  The connection's socket was given to another, which answers. */
-enum { REQUEST_E_HEAVY = 1, REQUEST_E_MOVED };
+/*
+ * It took long (a quota was counted): others' packets come before this connection's next.  The connection's socket was given to another, which answers.
+ * It was answered: who waits for an answer has sent nothing behind it, so that it is not worth a look.
+ */
+enum { REQUEST_E_HEAVY = 1, REQUEST_E_MOVED, REQUEST_E_ANSWERED };
 
 /*
- * Handles a packet and answers it, or makes a task of it.  0; REQUEST_E_HEAVY; REQUEST_E_MOVED; -EBADMSG: it is none of the protocol's, the connection must
+ * Handles a packet and answers it, or makes a task of it.  0; REQUEST_E_; -EBADMSG: it is none of the protocol's, the connection must
  * go (it was answered if it had an id).
  */
 int request_handle(struct conn *conn, const void *packet, size_t n);
 
 /* A task's parts of that: dispatch until it is not REQUEST_GO_ON, then the answer. */
-void request_init(struct request *q, struct conn *conn, const union proto_request *in);
+void request_init(struct request *q, struct conn *conn);
 enum proto_status request_dispatch(struct request *q, enum proto_op op);
 int request_answer(struct request *q, enum proto_op op, uint32_t id, enum proto_status status);
 
@@ -95,5 +99,7 @@ enum proto_status request_orphans(struct request *q);
 enum proto_status request_reclaim(struct request *q);
 enum proto_status request_arenas(struct request *q);
 enum proto_status request_nodes(struct request *q);
+enum proto_status request_inspect(struct request *q);
+enum proto_status request_drain(struct request *q);
 
 #endif

@@ -75,7 +75,7 @@ static const char *
 arena_field(const struct request *q, enum proto_op op)
 {
 	for (const struct proto_field *f = proto_fields(op, PROTO_REQUEST); f->name; f++)
-		if (strcmp(f->name, "arena") == 0)
+		if (f->type == PROTO_STR && strcmp(f->name, "arena") == 0)
 			return (const char *)q->in + f->off;
 	return NULL;
 }
@@ -87,7 +87,8 @@ request_pick_arena(struct request *q, enum proto_op op)
 	enum proto_status status;
 	const char *name;
 
-	if (op == PROTO_OP_HELLO || op == PROTO_OP_ATTACH || op == PROTO_OP_BYE || op == PROTO_OP_RESUME || op == PROTO_OP_ARENAS)
+	if (op == PROTO_OP_HELLO || op == PROTO_OP_ATTACH || op == PROTO_OP_BYE || op == PROTO_OP_RESUME || op == PROTO_OP_ARENAS ||
+		op == PROTO_OP_INSPECT || op == PROTO_OP_DRAIN)
 		return PROTO_STATUS_OK;
 	name = arena_field(q, op);
 	if (session) {
@@ -132,6 +133,8 @@ request_show_access(struct request *q, struct arena *arena)
 	out->user_max = arena->options.user_max;
 	snprintf(out->node_policy, sizeof out->node_policy, "%s", arena->options.is_node_strict ? "strict" : "preferred");
 	out->max_orphans = arena->options.max_orphans;
+	out->max_faults = arena->options.max_faults;
+	out->n_evicted = atomic_read(&arena->n_evicted);
 	out->n_orphans_dropped = atomic_read(&arena->n_orphans_dropped);
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	return PROTO_STATUS_OK;

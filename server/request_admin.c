@@ -6,7 +6,9 @@
 
 #include "server/cache.h"
 #include "server/conn.h"
+#include "server/drain.h"
 #include "server/grant.h"
+#include "server/inspect.h"
 #include "server/log.h"
 #include "server/orphan.h"
 #include "server/recall.h"
@@ -90,7 +92,7 @@ request_destroy(struct request *q)
 		return status;
 	if (!q->walk) {
 		q->walk = calloc(1, sizeof(struct retire_walk));
-		q->end_walk = free;
+		q->end_walk = retire_end;
 	}
 	if (!q->walk)
 		REFUSE(q, PROTO_STATUS_NO_MEMORY, "no memory in slabd for counting objects");
@@ -280,5 +282,37 @@ request_nodes(struct request *q)
 		out->n_commit_fails += c.n_commit_fails;
 		out->kept_bytes += arena_kept_bytes(s);
 	}
+	return PROTO_STATUS_OK;
+}
+
+enum proto_status
+request_inspect(struct request *q)
+{
+	const struct slabd *slabd = q->conn->loop->slabd;
+
+	if (slabd->is_refused && q->in->inspect.after < slabd->n_inspections)
+		q->out.inspect = slabd->inspections[q->in->inspect.after].found;
+	return PROTO_STATUS_OK;
+}
+
+enum proto_status
+request_drain(struct request *q)
+{
+	struct slabd *slabd = q->conn->loop->slabd;
+
+	for (unsigned i = 0; i < slabd->n_arenas; i++) {
+		enum proto_status status = request_need_access(q, slabd->arenas[i], ACCESS_ADMIN);
+
+		if (status != PROTO_STATUS_OK)
+			return status;
+	}
+	if (!slabd->options.has_signals)
+		REFUSE(q, PROTO_STATUS_NOT_SUPPORTED, "this slabd serves a test suite (--ephemeral), and ends with it");
+	if (q->conn->session)
+		REFUSE(q, PROTO_STATUS_STATE, "this connection has a session, which would be waited for");
+	drain_hold(q->conn);
+	q->out.drain.n_sessions = drain_count(slabd);
+	if (q->out.drain.n_sessions == 0)
+		drain_finish(slabd);
 	return PROTO_STATUS_OK;
 }

@@ -21,25 +21,10 @@ struct uses {
 	uint64_t n_top;
 };
 
-static uint64_t
-count_out(struct cache *cache)
-{
-	uint64_t n = 0;
-
-	for (unsigned i = 0; i < cache->n_nodes; i++) {
-		struct node *node = &cache->nodes[i];
-
-		node_lock(node);
-		n += node->n_objects - node->n_free - node->n_barn;
-		node_unlock(node);
-	}
-	return n;
-}
-
 static struct uses
 find_uses(struct cache *cache, const struct stats_census *counts)
 {
-	struct uses uses = {.n_out = count_out(cache)};
+	struct uses uses = {.n_out = cache_count_out(cache)};
 
 	for (uint32_t client = 1; client <= WORD_ORPHAN; client++) {
 		uses.n_held += counts->n[client];
@@ -195,7 +180,7 @@ count_uses(struct cache *cache, struct retire_walk *walk)
 	/* At first, or anew if another has come by the name. */
 	if (walk->count.place.cache != cache->id)
 		census_start(&walk->count, cache->id);
-	if (walk->count.ended_ns || count_out(cache) == 0)
+	if (walk->count.ended_ns || cache_count_out(cache) == 0)
 		return 0;
 	return census_step(cache->arena, &walk->count) ? 0 : RETIRE_E_MORE;
 }
@@ -215,20 +200,37 @@ retire_look(struct arena *arena, const char *name, struct session *own, struct r
 	return r;
 }
 
-/* What lies idle goes back, once; then it is looked at.  sessions_lock held for reading. */
+/* What lies idle goes back, once, then what is lost, a portion at a time.  0: done; RETIRE_E_MORE.  sessions_lock held for reading. */
 static int
-prepare(struct cache *cache, struct session *own, struct retire_walk *walk, char *why, size_t why_size)
+take_all(struct cache *cache, struct session *own, struct retire_walk *walk)
 {
-	int r;
-
-	if (walk->count.place.cache != cache->id) {
+	if (walk->repair.cache != cache->id) {
 		if (own)
 			pthread_mutex_lock(&own->work);
 		recall_shrink(cache->arena, own, cache);
 		if (own)
 			pthread_mutex_unlock(&own->work);
+		repair_end(&walk->repair);
+		walk->repair = (struct repair_walk){.cache = cache->id};
+		walk->is_repaired = false;
 	}
-	r = count_uses(cache, walk);
+	/* While another has it open it stays anyway. */
+	if (walk->is_repaired || other_opener(cache, own))
+		return 0;
+	if (repair_step(cache->arena, &walk->repair) == REPAIR_E_MORE)
+		return RETIRE_E_MORE;
+	walk->is_repaired = true;
+	return 0;
+}
+
+/* Then it is looked at. */
+static int
+prepare(struct cache *cache, struct session *own, struct retire_walk *walk, char *why, size_t why_size)
+{
+	int r = take_all(cache, own, walk);
+
+	if (r == 0)
+		r = count_uses(cache, walk);
 	return r == 0 ? check(cache, own, &walk->count.counts, true, why, why_size) : r;
 }
 
@@ -249,4 +251,13 @@ retire_cache(struct arena *arena, const char *name, struct session *own, struct 
 	r = cache ? retire_locked(cache, own, &walk->count.counts, why, why_size) : no_cache(arena, name, why, why_size);
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	return r;
+}
+
+void
+retire_end(void *ctx)
+{
+	struct retire_walk *walk = ctx;
+
+	repair_cancel(&walk->repair);
+	free(walk);
 }

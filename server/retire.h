@@ -14,11 +14,14 @@
 #include <stddef.h>
 
 #include "server/census.h"
+#include "server/repair.h"
 #include "server/session.h"
 
 /* What a question keeps from one portion to the next; zeros at first. */
 struct retire_walk {
 	struct census_walk count;
+	struct repair_walk repair;
+	bool is_repaired;
 };
 
 enum { RETIRE_E_MORE = 1 }; /* of both: ask again, it goes on from there */
@@ -29,7 +32,10 @@ enum { RETIRE_E_MORE = 1 }; /* of both: ask again, it goes on from there */
  */
 int retire_look(struct arena *arena, const char *name, struct session *own, struct retire_walk *walk, char *why, size_t why_size);
 
-/* Ends the cache of that name; as above, but idle objects count too.  The own session's work is not held. */
+/* Ends the cache of that name; as above, but idle objects count too, and lost ones are taken back before.  The own session's work is not held. */
 int retire_cache(struct arena *arena, const char *name, struct session *own, struct retire_walk *walk, char *why, size_t why_size);
+
+/* The question is answered, or nobody asks it any more: frees a walk that calloc() made. */
+void retire_end(void *walk);
 
 #endif

@@ -26,6 +26,12 @@ enum { MAX_REPORTS = 256 };
 /* Compare-and-swaps on one word that may be lost. */
 enum { MAX_LOST = 64 };
 
+/* Slots looked at, on a client's list, that are not what the list says. */
+enum { MAX_STALE = 64 };
+
+/* Faults beyond max-faults after which its loop is told again to evict a session, should it have missed it. */
+enum { EVICT_AGAIN = 64 };
+
 /* Has it objects whose words say something? */
 static bool
 slab_has_words(struct arena *arena, uint16_t id)
@@ -131,6 +137,8 @@ session_free(struct session *session)
 {
 	if (session->map)
 		segment_unmap(session->map, LAYOUT_SESSION_BYTES);
+	if (session->copy)
+		segment_unmap(session->copy, LAYOUT_SESSION_BYTES);
 	if (session->fd >= 0)
 		close(session->fd);
 	for (uint32_t cache = 1; cache < LAYOUT_MAX_CACHES; cache++)
@@ -146,6 +154,7 @@ point(struct session *session)
 	session->slots = ledger_slots(session->arena, session->client);
 	session->n_drawn = ledger_drawn(session->arena, session->client);
 	session->has_open = session->arena->clients[session->client].has_open;
+	session->bytes_drawn = &session->arena->clients[session->client].bytes_drawn;
 }
 
 /* The session's part of the ledger, empty; nothing says yet that it is there.  sessions_lock held for writing. */
@@ -154,10 +163,9 @@ begin_ledger(struct session *session)
 {
 	struct ledger_head *head = session->arena->ledger;
 	struct ledger_client *client = &session->arena->clients[session->client];
-	int r = ledger_clear_session(session->arena, session->client);
 
-	if (r < 0)
-		return r;
+	if (ledger_clear_session(session->arena, session->client) < 0)
+		return -ENOMEM;
 	point(session);
 	if (head->n_clients <= session->client)
 		atomic_write_release(&head->n_clients, session->client + 1);
@@ -169,6 +177,7 @@ begin_ledger(struct session *session)
 	client->gid = session->gid;
 	memcpy(client->label, session->label, sizeof client->label);
 	memset(client->has_open, 0, sizeof client->has_open);
+	client->bytes_drawn = 0;
 	return 0;
 }
 
@@ -204,15 +213,15 @@ keep(struct session *session, int pidfd)
 
 	if (!session->arena->store)
 		return 0;
+	while (!session->token)
+		if (getrandom(&session->token, sizeof session->token, 0) != (ssize_t)sizeof session->token)
+			return -EIO;
 	r = store_keep(session->arena->store, store_name(session->arena->store_number, STORE_SESSION, session->client).text, fds,
 		session->is_readonly ? 1 : 2);
+	if (r < 0)
+		session->token = 0;
 	/* Nobody keeps anything any more. */
-	if (r == -ENOTCONN)
-		return 0;
-	while (r == 0 && !session->token)
-		if (getrandom(&session->token, sizeof session->token, 0) != (ssize_t)sizeof session->token)
-			r = -EIO;
-	return r;
+	return r == -ENOTCONN ? 0 : r;
 }
 
 static void
@@ -255,7 +264,7 @@ session_new(struct session **sessionp, struct arena *arena, const struct session
 {
 	struct session *session = calloc(1, sizeof *session);
 	uint32_t max_sessions;
-	bool is_refused;
+	bool is_refused, is_draining, was_draining;
 	int r = 0;
 
 	if (!session) {
@@ -275,19 +284,26 @@ session_new(struct session **sessionp, struct arena *arena, const struct session
 
 	if (!who->is_readonly)
 		r = make_segment(session);
+	/* Whatever the system calls it: there is none to be had. */
 	if (r < 0) {
 		snprintf(why, why_size, "no session segment: %s", strerror(-r));
 		session_free(session);
-		return r;
+		return -ENOMEM;
 	}
+	was_draining = MUTANT(DRAIN_LOOKED_AT_FIRST) && arena->is_draining;
+	STEP(SESSION_ASKED);
 	pthread_rwlock_wrlock(&arena->sessions_lock);
+	is_draining = MUTANT(DRAIN_LOOKED_AT_FIRST) ? was_draining : arena->is_draining;
 	is_refused = is_over_limit(arena, who->uid);
 	max_sessions = arena->options.max_sessions;
-	session->client = is_refused ? 0 : take_client(arena);
+	session->client = is_refused || is_draining ? 0 : take_client(arena);
 	if (session->client)
 		r = enter(session, who->pidfd);
 	pthread_rwlock_unlock(&arena->sessions_lock);
-	if (is_refused) {
+	if (is_draining) {
+		snprintf(why, why_size, "slabd takes no new sessions: it drains (slabctl drain), and stops when those that it has have ended");
+		r = -EBUSY;
+	} else if (is_refused) {
 		snprintf(why, why_size, "uid %u has its %u sessions in arena '%s'; max-sessions= in [arena %s] says how many", who->uid,
 			max_sessions, arena->name, arena->name);
 		log_notice("pid %d refused: %s", who->pid, why);
@@ -320,6 +336,15 @@ keep_counts(struct session *session, struct cache *cache)
 	atomic_add(&cache->n_dead_foreign_frees, c->n_foreign_frees);
 	if (cache->flags & LAYOUT_CACHE_NO_OWNER)
 		atomic_add(&cache->n_dead_drawn, session->n_drawn[cache->id]);
+	pthread_mutex_lock(&session->arena->ledger_lock);
+	if (session->n_drawn[cache->id] > cache->missing.n) {
+		cache->missing.client = session->id;
+		cache->missing.pid = session->pid;
+		cache->missing.uid = session->uid;
+		cache->missing.n = session->n_drawn[cache->id];
+		memcpy(cache->missing.label, session->label, sizeof cache->missing.label);
+	}
+	pthread_mutex_unlock(&session->arena->ledger_lock);
 }
 
 void
@@ -399,40 +424,83 @@ session_resume(struct session *session)
 	atomic_write(&session->state, SESSION_LIVE);
 }
 
+/* false: there is no memory for it. */
+static bool
+make_copy(struct session *session)
+{
+	void *map;
+
+	if (session->copy)
+		return true;
+	map = mmap(NULL, LAYOUT_SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, session->fd, 0);
+	if (map == MAP_FAILED)
+		return false;
+	session->copy = map;
+	return true;
+}
+
+/* sessions_lock held for writing. */
+static void
+use_copy(struct session *session)
+{
+	session->map = session->copy;
+	session->copy = NULL;
+	session->is_bounded = true;
+	readers_move(&session->arena->readers, &session->reader, reader_flag(session));
+}
+
+/*
+ * The shared mapping goes, and is made again if it must.  The private one is made first: it is what a session whose client has gone is drained from, sealed
+ * now, or before by a client that wants to be clever, so that nobody else can write it; and all that is left should the shared one not be had again.
+ */
 bool
 session_is_mapped_by_client(struct session *session)
 {
 	struct arena *arena = session->arena;
 	uint64_t start;
-	bool is_mapped = true;
-	void *map = NULL;
 	int r = 0;
 
 	if (session->fd < 0)
 		return false;
 	pthread_rwlock_wrlock(&arena->sessions_lock);
+	if (!make_copy(session)) {
+		pthread_rwlock_unlock(&arena->sessions_lock);
+		log_error("client %u: whether it maps its session cannot be looked at now: %s", session->id, strerror(errno));
+		return true;
+	}
 	/* Pages come free without that lock too. */
 	readers_move(&arena->readers, &session->reader, NULL);
 	if (session->map)
 		segment_unmap(session->map, LAYOUT_SESSION_BYTES);
+	session->map = NULL;
 	start = clock_now_ns();
 	if (segment_writer_exists(session->fd) != 0)
-		r = segment_map(session->fd, LAYOUT_SESSION_BYTES, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE, NULL, &map);
+		r = segment_map(session->fd, LAYOUT_SESSION_BYTES, SEGMENT_MAP_WRITE | SEGMENT_MAP_NORESERVE, NULL, &session->map);
 	session->asking_ns = clock_now_ns() - start;
-	/* Sealed now, or (by a client that wants to be clever) before: slabd drains a private copy, which nobody else can write. */
-	if (!map && r != -ENOMEM) {
-		is_mapped = false;
-		map = mmap(NULL, LAYOUT_SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, session->fd, 0);
-		map = map == MAP_FAILED ? NULL : map;
+	if (session->map) {
+		segment_unmap(session->copy, LAYOUT_SESSION_BYTES);
+		session->copy = NULL;
+		readers_move(&arena->readers, &session->reader, reader_flag(session));
+	} else if (r == 0 || r == -EPERM) {
+		r = -EPERM;
+		use_copy(session);
+	} else {
+		log_error("client %u: its session segment could not be mapped again: %s", session->id, strerror(-r));
 	}
-	if (!map)
-		log_error("client %u: its session segment could not be mapped again: %s", session->id, strerror(errno));
-	session->map = map;
-	readers_move(&arena->readers, &session->reader, reader_flag(session));
 	pthread_rwlock_unlock(&arena->sessions_lock);
 	/* What came free meanwhile was kept for it in case it reads. */
 	arena_trim(arena);
-	return is_mapped;
+	return r != -EPERM;
+}
+
+void
+session_take_copy(struct session *session)
+{
+	if (session->map || !session->copy)
+		return;
+	pthread_rwlock_wrlock(&session->arena->sessions_lock);
+	use_copy(session);
+	pthread_rwlock_unlock(&session->arena->sessions_lock);
 }
 
 void
@@ -447,9 +515,15 @@ session_set_open(struct session *session, struct cache *cache, bool is_open)
 		return;
 	atomic_write(bits, *bits ^ bit);
 	/* Nobody has it open any more: nothing need be kept ready. */
-	if (atomic_add(&cache->n_openers, is_open ? 1 : (uint64_t)-1) == 1 && !is_open)
-		for (unsigned i = 0; i < cache->n_nodes; i++)
-			node_trim(cache->arena, &cache->nodes[i]);
+	if (atomic_add(&cache->n_openers, is_open ? 1 : (uint64_t)-1) != 1 || is_open)
+		return;
+	for (unsigned i = 0; i < cache->n_nodes; i++)
+		node_trim(cache->arena, &cache->nodes[i]);
+	if (!(cache->flags & LAYOUT_CACHE_NO_OWNER) && cache_count_out(cache) > 0) {
+		atomic_write(&cache->is_closed, 1);
+		/* order: CLOSED release - the cache is marked */
+		atomic_write_release(&cache->arena->has_closed, 1);
+	}
 }
 
 static unsigned
@@ -510,14 +584,14 @@ session_slot_get(struct session *session, const struct cache *cache, uint32_t ca
 {
 	struct layout_slot *shown = session_slots(session);
 
-	/* Bounded: a client that loops its list gets a new slot in the end. */
-	for (uint32_t tries = 0; capacity == cache->capacity && tries < session->n_slots; tries++) {
+	/* Bounded, since a refill has need of hundreds: a client that loops its list gets a new slot in the end. */
+	for (uint32_t tries = 0; capacity == cache->capacity && tries < MAX_STALE; tries++) {
 		int32_t slot = barn_pop(&session_cache(session, cache->id)->empty, shown, session->n_slots);
 
 		if (slot < 0)
 			break;
 		if (session->slots[slot].cache != cache->id) {
-			session_fault(session, "a slot of another cache on its list of empty sheaves");
+			session_fault_own(session, "a slot of another cache on its list of empty sheaves");
 		} else if (session->slots[slot].capacity != capacity) {
 			/* From before the capacity was tuned: it retires as what is given back does. */
 			if (barn_take(&shown[slot], LAYOUT_HOLDER_BARN, LAYOUT_HOLDER_RETURNED))
@@ -537,7 +611,7 @@ session_slot_take(struct session *session, uint32_t slot, uint32_t from)
 	/* A list may name a slot that slabd has by now; its holder word then says so, unless the client writes it. */
 	if (!session->slots[slot].is_lent) {
 		if (atomic_read(&shown->holder) == from)
-			session_fault(session, "a slot given back that it does not have");
+			session_fault_own(session, "a slot given back that it does not have");
 		return false;
 	}
 	if (!barn_take(shown, from, LAYOUT_HOLDER_SLABD))
@@ -566,8 +640,8 @@ slot_is_sound(const struct session *session, const struct session_slot *slot, ui
 	if (size >= SESSION_SLOT_SIZES || slot->bytes != (uint32_t)LAYOUT_SLOT_UNIT << size || slot->off < end || slot->off % slot->bytes ||
 		slot->off > LAYOUT_SESSION_BYTES - slot->bytes)
 		return false;
-	return !slot->cache || (arena_cache(session->arena, slot->cache) && slot->capacity > 0 && slot->capacity <= LAYOUT_MAX_SHEAF &&
-				       sheaf_bytes(slot->capacity) <= slot->bytes);
+	return !slot->cache || (arena_cache(session->arena, slot->cache) && (slot->capacity > 0 || session->is_bounded) &&
+				       slot->capacity <= LAYOUT_MAX_SHEAF && sheaf_bytes(slot->capacity) <= slot->bytes);
 }
 
 /* Counts the slots that there are, and lists the free ones. */
@@ -609,6 +683,7 @@ adopt_segment(struct session *session, char *why, size_t why_size)
 		session->map = mmap(NULL, LAYOUT_SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, session->fd, 0);
 		r = session->map == MAP_FAILED ? -errno : 0;
 		session->map = r < 0 ? NULL : session->map;
+		session->is_bounded = true;
 	}
 	if (r < 0)
 		snprintf(why, why_size, "the session segment of client %u: %s", session->client, strerror(-r));
@@ -636,6 +711,7 @@ session_adopt(struct session **sessionp, struct arena *arena, uint32_t client, i
 		.uid = kept->uid,
 		.gid = kept->gid,
 		.is_readonly = kept->is_readonly,
+		.is_bounded = kept->state == LEDGER_CLIENT_DYING,
 		.is_recallable = kept->is_recallable,
 		/* What it has is not counted yet: the first who asks does. */
 		.quota = {.granted = UINT64_MAX / 2},
@@ -687,6 +763,15 @@ session_idle_bytes(const struct session *session, bool is_with_words)
 	return bytes;
 }
 
+/* What a client counted itself; no number that it writes makes a sum come round. */
+static uint64_t
+read_count(const uint64_t *count)
+{
+	uint64_t n = atomic_read(count);
+
+	return n < UINT32_MAX ? n : UINT32_MAX;
+}
+
 uint64_t
 session_count_faults(const struct session *session)
 {
@@ -696,8 +781,7 @@ session_count_faults(const struct session *session)
 	for (uint32_t id = 0; session->map && id <= atomic_read(&session->arena->max_cache); id++) {
 		const struct layout_session_cache *c = session_cache(session, id);
 
-		n += atomic_read(&c->n_double_frees) + atomic_read(&c->n_wild_frees) + atomic_read(&c->n_misaligned_frees) +
-		     atomic_read(&c->n_refused_frees);
+		n += read_count(&c->n_double_frees) + read_count(&c->n_wild_frees) + read_count(&c->n_misaligned_frees) + read_count(&c->n_refused_frees);
 	}
 	return n;
 }
@@ -717,4 +801,16 @@ session_fault(struct session *session, const char *what)
 	if ((n & (n - 1)) == 0)
 		log_warning("client %u (pid %d, uid %u, '%s'): %s; %llu such faults", session->id, session->pid, session->uid, session->label,
 			what, (unsigned long long)n);
+}
+
+void
+session_fault_own(struct session *session, const char *what)
+{
+	const struct arena *arena = session->arena;
+	uint32_t max = atomic_read(&arena->options.max_faults);
+	uint64_t n = atomic_add(&session->n_own_faults, 1);
+
+	session_fault(session, what);
+	if (max && n >= max && (n - max) % EVICT_AGAIN == 0 && arena->evict)
+		arena->evict(arena->evict_ctx, session);
 }

@@ -37,8 +37,10 @@ enum { SESSION_SLOT_SIZES = 8 };
 
 /* What the session has, in bytes (quota.h): as counted last, of that in objects; granted and taken since. */
 struct session_quota {
-	uint64_t counted; /* atomic, as the next three: others' loops read them */
+	uint64_t counted; /* atomic, as granted, taken and missing: others' loops read them */
 	uint64_t held;
+	uint64_t wordless; /* of counted: its share of what is in use without owner words */
+	uint64_t missing;  /* on top of counted: what it may have of what is in no word and no sheaf, at most */
 	uint64_t granted;
 	uint64_t taken;
 	uint64_t granted_before; /* before the count under way */
@@ -67,6 +69,7 @@ struct session {
 	uint64_t token;     /* the ledger's; 0: nobody can take the session up again */
 	unsigned loop;      /* where its connection is (slabd.h) */
 	uint64_t n_faults;  /* atomic: things that no correct client does */
+	uint64_t n_own_faults; /* atomic: those of them that only its own process can have done */
 	uint64_t n_reports; /* atomic: what it said of itself */
 	/* The reaper's (reaper.h): with whom it is reaped, and what became of the objects that named it. */
 	struct session *next_dying;
@@ -78,13 +81,16 @@ struct session {
 	uint64_t asking_ns; /* what the last session_is_mapped_by_client() took */
 	int fd;               /* session segment; -1 in a read-only session */
 	void *map;
-	struct session_slot *slots; /* this, has_open and n_drawn are the ledger's */
+	void *copy; /* a private mapping, which the segment is drained from when map could not be had again; NULL: none */
+	bool is_bounded; /* what is taken back may be out of a copy of the segment, so that only the ledger's slots tell the next slabd */
+	struct session_slot *slots; /* this, has_open, n_drawn and bytes_drawn are the ledger's */
 	uint32_t n_slots;
 	uint32_t end_off; /* where the next slot goes */
 	uint32_t free_slots[SESSION_SLOT_SIZES]; /* slot + 1 */
 	uint8_t *has_open; /* a bit for each cache */
-	/* By cache: objects lent to it or set aside for it, less those taken back from it; below 0: it frees what others allocate. */
+	/* By cache: objects lent to it or set aside for it, less those taken back from it; below 0: it frees what others allocate. Atomic: quotas add them up. */
 	int64_t *n_drawn;
+	int64_t *bytes_drawn; /* the same of all caches with owner words; atomic */
 	struct stash *stashes[LAYOUT_MAX_CACHES]; /* by cache; stash_of() */
 	struct session_barn barns[LAYOUT_MAX_CACHES];
 	struct session_quota quota;
@@ -100,7 +106,7 @@ struct session_who {
 	int pidfd; /* kept for the next slabd, if there is a store */
 };
 
-/* Appears in the arena.  0, or a negative errno with a sentence: -EUSERS no client slot, -EDQUOT the user has its share, -ENOMEM.  Takes sessions_lock. */
+/* Appears in the arena.  0, or a negative errno with a sentence: -EUSERS no client slot, -EDQUOT the user has its share, -EBUSY slabd drains, -ENOMEM.  Takes sessions_lock. */
 int session_new(struct session **sessionp, struct arena *arena, const struct session_who *who, char *why, size_t why_size);
 
 /* Leaves the arena; its sheaves are drained and its words walked. still_named: words may go on naming the client, whose slot then waits. */
@@ -127,6 +133,8 @@ void session_leave(struct session *session);
 
 /* Does the process still map its session segment?  Only if its socket has ended.  Takes sessions_lock for writing, since nobody may use the map meanwhile. */
 bool session_is_mapped_by_client(struct session *session);
+/* The session is to be reaped: by the private mapping, if there is no other. */
+void session_take_copy(struct session *session);
 
 static inline struct layout_session *
 session_head(const struct session *session)
@@ -158,7 +166,16 @@ session_has_open(const struct session *session, uint32_t cache)
 	return session->has_open[cache / 8] >> (cache % 8) & 1;
 }
 
-/* The last to close a cache leaves no sheaf in its node barns and no empty slab behind. Takes list_locks. */
+/* So many objects of the cache, and bytes, were lent or set aside, or (below 0) taken back. work held. */
+static inline void
+session_drew(struct session *session, const struct cache *cache, int64_t n, int64_t bytes)
+{
+	atomic_write(&session->n_drawn[cache->id], session->n_drawn[cache->id] + n);
+	if (!(cache->flags & LAYOUT_CACHE_NO_OWNER))
+		atomic_write(session->bytes_drawn, *session->bytes_drawn + bytes);
+}
+
+/* The last to close a cache leaves no sheaf in its node barns and no empty slab behind; lost objects are looked for then (sweep.h). Takes list_locks; sessions_lock held. */
 void session_set_open(struct session *session, struct cache *cache, bool is_open);
 
 /*
@@ -184,7 +201,12 @@ uint64_t session_count_faults(const struct session *session);
 /* What a client says of itself: logged with its name, so many a session. */
 void session_report(struct session *session, const char *what);
 
-/* Something that no correct client does: counted, logged with its name at each power of two. */
+/*
+ * Something that no correct client does: counted, logged with its name at each power of two.  Of what lies in the session's own segment, apart from the
+ * objects that it names, nobody else can have done it: _own; more than the arena's max-faults of these, and the session is evicted.  A sheaf's objects, and
+ * their words, others of the arena can spoil.
+ */
 void session_fault(struct session *session, const char *what);
+void session_fault_own(struct session *session, const char *what);
 
 #endif

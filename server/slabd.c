@@ -17,10 +17,12 @@
 #include "server/adopt.h"
 #include "server/clock.h"
 #include "server/conn.h"
+#include "server/inspect.h"
 #include "server/listener.h"
 #include "server/log.h"
 #include "server/reaper.h"
 #include "server/recall.h"
+#include "server/sweep.h"
 #include "server/task.h"
 
 /* Descriptors of slabd's own: in all, of a thread, of an arena with its segments. */
@@ -35,7 +37,9 @@ on_wake(evutil_socket_t fd, short what, void *ctx)
 
 	(void)what;
 	while (read(fd, &m, sizeof m) == (ssize_t)sizeof m) {
-		if (m.fd < 0)
+		if (m.fd < 0 && m.client_id)
+			conn_evict(loop, &m);
+		else if (m.fd < 0)
 			event_base_loopbreak(loop->base);
 		else if (m.client_id)
 			conn_take_up(loop, &m);
@@ -75,6 +79,7 @@ loop_deinit(struct loop *loop)
 		if (m.fd >= 0)
 			close(m.fd);
 	task_deinit(loop);
+	sweep_deinit(loop);
 	if (loop->wake)
 		event_free(loop->wake);
 	if (loop->base)
@@ -96,6 +101,16 @@ bool
 slabd_resume(struct slabd *slabd, unsigned loop, const struct loop_message *message)
 {
 	return loop < slabd->n_loops && loop_send(&slabd->loops[loop], message);
+}
+
+/* If the loop is behind, the session's next faults tell it again. */
+static void
+evict(void *ctx, const struct session *session)
+{
+	const struct loop_message message = {.fd = -1, .client_id = session->id, .arena = session->arena};
+	struct slabd *slabd = ctx;
+
+	loop_send(&slabd->loops[session->loop], &message);
 }
 
 void
@@ -243,18 +258,6 @@ take_sessions(struct slabd *slabd, struct arena *arena)
 	return r;
 }
 
-/* What no connection will watch, after a failure. */
-static void
-leave_sessions(struct arena *arena)
-{
-	int pidfd;
-
-	while (adopt_next_session(arena, &pidfd))
-		close(pidfd);
-	while (arena->first_session)
-		session_leave(arena->first_session);
-}
-
 static int
 option_of(const struct slabd *slabd, const struct arena *arena)
 {
@@ -304,21 +307,19 @@ drop_arena(struct slabd *slabd, struct arena *arena)
 	store_drop(&slabd->store, store_name(arena->store_number, STORE_LEDGER, 0).text, 1);
 	for (struct session *s = arena->first_session; s; s = s->next)
 		store_drop(&slabd->store, store_name(arena->store_number, STORE_SESSION, s->client).text, s->is_readonly ? 1 : 2);
-	leave_sessions(arena);
-	arena_free(arena);
+	adopt_leave(arena);
 }
 
-/* One that was left.  It becomes the arena of its name. */
+/* One that was left, and verified.  It becomes the arena of its name. */
 static int
-take_arena(struct slabd *slabd, unsigned number, char *why, size_t why_size)
+take_arena(struct slabd *slabd, struct arena *arena, unsigned number, uint64_t start_ns)
 {
-	struct arena *arena;
-	int i, r = adopt_arena(&arena, &slabd->store, number, why, why_size);
+	int i, r = adopt_carry_out(arena, &slabd->store, number, start_ns);
 
-	if (r < 0)
-		return r == -ENOMEM ? r : SLABD_E_REFUSED;
-	if (!arena)
-		return 0;
+	if (r < 0) {
+		adopt_leave(arena);
+		return r;
+	}
 	i = option_of(slabd, arena);
 	if (i < 0 || slabd->arenas[i]) {
 		log_warning("arena '%s' was left by a dead slabd, and is not in the settings: it is given up", arena->name);
@@ -327,8 +328,7 @@ take_arena(struct slabd *slabd, unsigned number, char *why, size_t why_size)
 	}
 	r = take_sessions(slabd, arena);
 	if (r < 0) {
-		leave_sessions(arena);
-		arena_free(arena);
+		adopt_leave(arena);
 		return r;
 	}
 	if (!is_wanted(arena, &slabd->options.arenas[i])) {
@@ -341,10 +341,44 @@ take_arena(struct slabd *slabd, unsigned number, char *why, size_t why_size)
 	return 0;
 }
 
+/* Verifies all that was left, before any of it is changed; or, may_adopt false, only has it seen.  0, SLABD_E_REFUSED or a negative errno. */
+static int
+verify_arenas(struct slabd *slabd, bool may_adopt, struct arena **verified, char *why, size_t why_size)
+{
+	char failed[256];
+	int r = may_adopt ? 0 : SLABD_E_REFUSED;
+
+	slabd->inspections = calloc(STORE_MAX_ARENAS, sizeof *slabd->inspections);
+	if (!slabd->inspections)
+		return -ENOMEM;
+	for (unsigned number = 0; number < STORE_MAX_ARENAS; number++) {
+		struct inspection *inspection = &slabd->inspections[slabd->n_inspections];
+		int adopted = -EBUSY;
+
+		if (!store_has_left(&slabd->store, number, 0))
+			continue;
+		inspect_begin(inspection, &slabd->store, number);
+		if (may_adopt)
+			adopted = adopt_arena(&verified[number], &slabd->store, number, failed, sizeof failed);
+		inspect_end(inspection, !may_adopt ? why : adopted < 0 ? failed : NULL);
+		inspection->found.arena = ++slabd->n_inspections;
+		if (adopted == -ENOMEM)
+			return adopted;
+		if (adopted < 0 && r == 0) {
+			r = SLABD_E_REFUSED;
+			snprintf(why, why_size, "arena '%s' (number %u in the store) is not adopted: %s", *inspection->found.name ? inspection->found.name : "?",
+				number, failed);
+		}
+	}
+	return r;
+}
+
 /* All that a dead slabd left, if this one may. */
 static int
 take_arenas(struct slabd *slabd, char *why, size_t why_size)
 {
+	struct arena *verified[STORE_MAX_ARENAS] = {0};
+	uint64_t start_ns = clock_now_ns();
 	int writer = 0, r;
 
 	if (slabd->store.n_left == 0 && !store_is_on(&slabd->store))
@@ -352,16 +386,16 @@ take_arenas(struct slabd *slabd, char *why, size_t why_size)
 	r = store_claim(&slabd->store, &writer);
 	if (r == -EBUSY) {
 		snprintf(why, why_size, "nothing is adopted: slabd %d, which has the ledgers, is alive", writer);
-		return SLABD_E_REFUSED;
+		return verify_arenas(slabd, false, verified, why, why_size);
 	}
-	r = 0;
-	for (unsigned number = 0; number < STORE_MAX_ARENAS && r == 0; number++) {
-		if (!store_has_left(&slabd->store, number, 0))
-			continue;
-		if (slabd->options.starts_empty)
-			store_drop_left(&slabd->store, number, 0);
-		else
-			r = take_arena(slabd, number, why, why_size);
+	for (unsigned number = 0; slabd->options.starts_empty && number < STORE_MAX_ARENAS; number++)
+		store_drop_left(&slabd->store, number, 0);
+	r = slabd->options.starts_empty ? 0 : verify_arenas(slabd, true, verified, why, why_size);
+	for (unsigned number = 0; number < STORE_MAX_ARENAS; number++) {
+		if (r != 0)
+			adopt_leave(verified[number]);
+		else if (verified[number])
+			r = take_arena(slabd, verified[number], number, start_ns);
 	}
 	return r;
 }
@@ -397,6 +431,13 @@ make_arena(struct slabd *slabd, unsigned i, char *why, size_t why_size)
 	return r == -ENOTCONN ? 0 : r;
 }
 
+/* What libevent has to say is said as the rest is. */
+static void
+on_libevent(int severity, const char *message)
+{
+	log_line(severity >= EVENT_LOG_ERR ? LOG_LEVEL_ERROR : severity == EVENT_LOG_WARN ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, "libevent: %s", message);
+}
+
 int
 slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why, size_t why_size)
 {
@@ -407,11 +448,13 @@ slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why,
 	if (!slabd)
 		return -ENOMEM;
 	slabd->options = *options;
+	event_set_log_callback(on_libevent);
 	if (options->log_level)
 		log_set_level((enum log_level)options->log_level);
 	/* First: where descriptors run out libevent ends the process. */
 	r = raise_file_limit(options, why, why_size);
 	strangers_init(&slabd->strangers);
+	pthread_mutex_init(&slabd->drain_lock, NULL);
 	slabd->options.is_old_kernel = options->is_old_kernel || !has_peerpidfd();
 	slabd->started_ns = clock_now_ns();
 	if (r == 0)
@@ -425,10 +468,19 @@ slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why,
 		r = listener_new(&slabd->listener, slabd, options, why, why_size);
 	if (r == 0)
 		r = take_arenas(slabd, why, why_size);
-	for (unsigned i = 0; i < options->n_arenas && r == 0; i++)
+	if (r == SLABD_E_REFUSED && store_is_on(&slabd->store)) {
+		slabd->is_refused = true;
+		snprintf(slabd->why, sizeof slabd->why, "%s", why);
+		r = 0;
+	}
+	for (unsigned i = 0; i < options->n_arenas && r == 0 && !slabd->is_refused; i++)
 		if (!slabd->arenas[i])
 			r = make_arena(slabd, i, why, why_size);
-	slabd->n_arenas = options->n_arenas;
+	slabd->n_arenas = slabd->is_refused ? 0 : options->n_arenas;
+	for (unsigned i = 0; i < slabd->n_arenas && r == 0; i++) {
+		slabd->arenas[i]->evict = evict;
+		slabd->arenas[i]->evict_ctx = slabd;
+	}
 	if (r == 0)
 		r = begin_collapse(slabd);
 	if (r != 0) {
@@ -439,16 +491,19 @@ slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why,
 	return 0;
 }
 
-/* Also after a reload. */
-static void
-notify_ready(const struct slabd *slabd)
+/* Ready is a slabd that refuses, too: the service manager shall keep it, and what it holds for it, until somebody has looked. */
+void
+slabd_notify(struct slabd *slabd)
 {
 	uint64_t bytes = 0;
 
 	for (unsigned i = 0; i < slabd->n_arenas; i++)
 		bytes += slabd->arenas[i]->options.limit_bytes;
-	sd_notifyf(0, "READY=1\nSTATUS=Serving %u arena%s, %llu bytes", slabd->n_arenas, slabd->n_arenas == 1 ? "" : "s",
-		(unsigned long long)bytes);
+	if (slabd->is_refused)
+		sd_notifyf(0, "READY=1\nSTATUS=Serving nobody (slabctl inspect): %s", slabd->why);
+	else
+		sd_notifyf(0, "READY=1\nSTATUS=%s %u arena%s, %llu bytes", atomic_read(&slabd->n_drains) ? "Draining" : "Serving", slabd->n_arenas,
+			slabd->n_arenas == 1 ? "" : "s", (unsigned long long)bytes);
 }
 
 /* Says what of the settings the running slabd cannot follow. */
@@ -525,6 +580,7 @@ on_signal(evutil_socket_t sig, short what, void *ctx)
 
 	(void)what;
 	log_notice("signal %d: stopping", (int)sig);
+	slabd->outcome = slabd->is_refused ? SLABD_E_REFUSED : 0;
 	sd_notify(0, "STOPPING=1");
 	slabd_stop(slabd);
 }
@@ -536,9 +592,15 @@ on_hangup(evutil_socket_t sig, short what, void *ctx)
 
 	(void)sig;
 	(void)what;
+	if (slabd->is_refused) {
+		log_notice("the next slabd tries again");
+		slabd->outcome = SLABD_E_AGAIN;
+		slabd_stop(slabd);
+		return;
+	}
 	sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)clock_now_ns() / 1000);
 	reload(slabd);
-	notify_ready(slabd);
+	slabd_notify(slabd);
 }
 
 static void
@@ -561,7 +623,11 @@ on_first_turn(evutil_socket_t fd, short what, void *ctx)
 			log_warning("arena '%s': membarrier: %s; what clients' threads keep idle cannot be taken back", o->name,
 				strerror(error));
 	}
-	notify_ready(slabd);
+	if (slabd->is_refused)
+		log_error("slabd does not adopt, and serves nobody: %s. slabctl inspect says more; SIGHUP tries again; a stop, or --start-empty, gives up "
+			  "what the dead slabd left",
+			slabd->why);
+	slabd_notify(slabd);
 }
 
 static void *
@@ -599,26 +665,26 @@ slabd_run(struct slabd *slabd)
 	for (; n_started < slabd->n_loops && r == 0; n_started++)
 		r = pthread_create(&slabd->loops[n_started].thread, NULL, loop_thread, &slabd->loops[n_started]);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (r) {
+	if (r)
 		n_started--;
-		slabd_stop(slabd);
-	} else {
-		/* In the loop's first turn: who hears that slabd is ready is answered at once. */
-		event_base_once(slabd->loops[0].base, -1, EV_TIMEOUT, on_first_turn, slabd, NULL);
-	}
-	for (unsigned i = 0; slabd->options.has_signals && i < sizeof signals / sizeof signals[0]; i++) {
+	for (unsigned i = 0; slabd->options.has_signals && r == 0 && i < sizeof signals / sizeof signals[0]; i++) {
 		if (signals[i] == SIGHUP && !slabd->options.reread)
 			continue;
 		events[i] = evsignal_new(slabd->loops[0].base, signals[i], signals[i] == SIGHUP ? on_hangup : on_signal, slabd);
-		event_add(events[i], NULL);
+		r = !events[i] || event_add(events[i], NULL) < 0 ? ENOMEM : 0;
 	}
+	/* In the loop's first turn: who hears that slabd is ready is answered at once. */
+	if (r == 0 && event_base_once(slabd->loops[0].base, -1, EV_TIMEOUT, on_first_turn, slabd, NULL) < 0)
+		r = ENOMEM;
+	if (r)
+		slabd_stop(slabd);
 	event_base_dispatch(slabd->loops[0].base);
 	for (unsigned i = 1; i < n_started; i++)
 		pthread_join(slabd->loops[i].thread, NULL);
 	for (unsigned i = 0; i < sizeof signals / sizeof signals[0]; i++)
 		if (events[i])
 			event_free(events[i]);
-	return -r;
+	return r ? -r : slabd->outcome;
 }
 
 void
@@ -639,6 +705,10 @@ slabd_free(struct slabd *slabd)
 {
 	if (!slabd)
 		return;
+	slabd->is_ending = true;
+	/* Clients find the next one where this one is. */
+	if (slabd->outcome == SLABD_E_AGAIN)
+		listener_leave(slabd->listener);
 	listener_free(slabd->listener);
 	if (slabd->decay)
 		event_free(slabd->decay);
@@ -647,11 +717,15 @@ slabd_free(struct slabd *slabd)
 	for (unsigned i = 0; i < slabd->n_loops; i++)
 		loop_deinit(&slabd->loops[i]);
 	for (unsigned i = 0; i < slabd->options.n_arenas; i++) {
-		if (!slabd->arenas[i])
-			continue;
-		leave_sessions(slabd->arenas[i]);
-		arena_free(slabd->arenas[i]);
+		if (slabd->is_drained)
+			drop_arena(slabd, slabd->arenas[i]);
+		else
+			adopt_leave(slabd->arenas[i]);
 	}
+	if (slabd->is_drained)
+		store_unclaim(&slabd->store);
+	free(slabd->inspections);
+	pthread_mutex_destroy(&slabd->drain_lock);
 	store_deinit(&slabd->store);
 	strangers_deinit(&slabd->strangers);
 	free(slabd);

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "proto/proto.h"
 #include "server/strangers.h"
 #include "server/arena.h"
 #include "server/store.h"
@@ -21,6 +22,8 @@
 enum { SLABD_MAX_THREADS = 64, SLABD_MAX_ARENAS = 64, SLABD_MAX_IDLE_S = 86400 };
 
 struct conn;
+struct inspection;
+struct sweep;
 struct task;
 
 struct slabd_options {
@@ -44,7 +47,7 @@ struct slabd_options {
 
 /* What a loop is told by others. */
 struct loop_message {
-	int fd; /* a connection that is its from here on; -1: stop */
+	int fd; /* a connection that is its from here on; -1: stop, or with a client_id evict that session */
 	/* Its RESUME of a session of the loop's; client_id 0: none. */
 	uint32_t client_id;
 	uint32_t request_id;
@@ -70,6 +73,7 @@ struct loop {
 	struct task *tasks;
 	struct event *turn;
 	uint32_t last_uid;
+	struct sweep *sweep; /* NULL: nothing was to be looked for yet (sweep.h) */
 };
 
 struct slabd {
@@ -79,6 +83,17 @@ struct slabd {
 	struct listener *listener;
 	struct store store;
 	struct strangers strangers;
+	/* What a dead slabd left is not adopted, and kept: nobody is served but who asks why (inspect.h), until a signal says what is to be done. */
+	bool is_refused;
+	char why[PROTO_SENTENCE_BYTES];
+	struct inspection *inspections;
+	unsigned n_inspections;
+	int outcome; /* of slabd_run() */
+	/* Connections that want it drained, and that it is (drain.h). */
+	pthread_mutex_t drain_lock;
+	uint32_t n_drains; /* atomic */
+	bool is_drained;
+	bool is_ending; /* in slabd_free() */
 	struct event *decay; /* loop 0's, as the next one */
 	struct event *collapse; /* NULL: no arena has transparent huge pages */
 	uint64_t started_ns; /* monotonic */
@@ -93,20 +108,27 @@ struct slabd {
 	struct loop loops[SLABD_MAX_THREADS];
 };
 
-/* Outcome of slabd_new(): what a dead slabd left could not be adopted; nothing of it was changed. */
-enum { SLABD_E_REFUSED = 1 };
+/*
+ * What a dead slabd left could not be adopted; nothing of it was changed.  Of slabd_new(): and nobody keeps it.  Of slabd_run(): somebody does, who gives it
+ * to the next slabd if he starts one; a signal said that this one shall end (REFUSED), or be tried again (AGAIN).
+ */
+enum { SLABD_E_REFUSED = 1, SLABD_E_AGAIN };
 
 /* Makes or adopts the arenas and listens.  0, SLABD_E_REFUSED or a negative errno with a sentence in why. */
 int slabd_new(struct slabd **slabdp, const struct slabd_options *options, char *why, size_t why_size);
 
-/* Serves until slabd_stop() or a signal; tells systemd when ready. 0 or a negative errno. */
+/* Serves until slabd_stop() or a signal; tells systemd when ready. 0, SLABD_E_REFUSED, SLABD_E_AGAIN or a negative errno. */
 int slabd_run(struct slabd *slabd);
+
+/* Tells systemd how it stands. Any thread. */
+void slabd_notify(struct slabd *slabd);
 
 /* Any thread. */
 void slabd_stop(struct slabd *slabd);
 
 /*
- * After slabd_run(). Clients go on with what they hold; the memory goes with the last of them, unless there is a store: then the next slabd adopts it.
+ * After slabd_run(). Clients go on with what they hold; the memory goes with the last of them, unless there is a store: then the next slabd adopts it, but
+ * for a slabd that was drained.
  * NULL is ignored.
  */
 void slabd_free(struct slabd *slabd);

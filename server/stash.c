@@ -94,7 +94,7 @@ stash_restock(struct stash *stash, struct session *session, struct node *node, u
 	for (uint32_t i = 0; i <= cache->cpu_partial_slabs / 2 && stash->size < most && node->first_partial; i++) {
 		uint32_t n = node_take_slab(cache->arena, node, stash->place + stash->size, most - stash->size);
 
-		session->n_drawn[cache->id] += n;
+		session_drew(session, cache, n, (int64_t)n * cache->object_bytes);
 		quota_granted(session, (uint64_t)n * cache->object_bytes);
 		atomic_write(&stash->size, stash->size + n);
 	}
@@ -128,7 +128,7 @@ stash_trim(struct session *session, struct cache *cache, uint32_t max)
 		if (!slab_find(arena, cache, stash->place[stash->size], &o) || slab_get(arena, o.word) != SLAB_OUT ||
 			!is_unnamed(cache, o.word))
 			continue;
-		session->n_drawn[cache->id]--;
+		session_drew(session, cache, -1, -(int64_t)cache->object_bytes);
 		quota_taken(session, cache->object_bytes);
 		node_put_free(arena, node, o.slab, o.word, &discard);
 	}

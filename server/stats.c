@@ -49,6 +49,7 @@ stats_status(struct slabd *slabd, struct arena *arena, struct proto_status_reply
 		.n_recalls = atomic_read(&arena->n_recalls),
 		.n_recalled_sheaves = atomic_read(&arena->n_recalled_sheaves),
 		.n_recall_busy = atomic_read(&arena->n_recall_busy),
+		.n_repaired = atomic_read(&arena->n_repaired),
 	};
 	snprintf(reply->server, sizeof reply->server, "slabd %s", SLABD_VERSION);
 	snprintf(reply->profile, sizeof reply->profile, "%s", profile_name(arena->options.profile));
@@ -135,6 +136,7 @@ add_node(struct node *node, struct proto_caches_reply *reply)
 	reply->n_sheaves_granted += atomic_read(&node->n_sheaves_granted);
 	reply->n_sheaves_taken += node->n_sheaves_taken;
 	reply->n_carved += node->n_carved;
+	reply->n_slabs_touched += node->n_slabs_touched;
 	reply->n_discarded += node->n_discarded;
 	reply->n_order_fallback += node->n_order_fallback;
 	node_unlock(node);

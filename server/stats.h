@@ -11,7 +11,7 @@
 #include "proto/proto.h"
 #include "server/slabd.h"
 
-/* Who holds how much, by client slot. */
+/* Who holds how much, by client slot; 0: what is OUT and named by nobody. */
 struct stats_census {
 	uint64_t n[LAYOUT_MAX_CLIENTS + 2]; /* the last one is ORPHAN's */
 	uint64_t bytes[LAYOUT_MAX_CLIENTS + 2];

@@ -127,9 +127,9 @@ store_drop(struct store *store, const char *name, unsigned n_fds)
 	sd_notifyf(0, "FDSTOREREMOVE=1\nFDNAME=%s", name);
 }
 
-/* The first entry of that name; NULL: none. */
-static struct store_left *
-find(const struct store *store, const char *name)
+/* The first entry whose name is not below that one; store->n_left: none. */
+static unsigned
+lower_bound(const struct store *store, const char *name)
 {
 	unsigned low = 0, high = store->n_left;
 
@@ -141,7 +141,16 @@ find(const struct store *store, const char *name)
 		else
 			high = middle;
 	}
-	return low < store->n_left && strcmp(store->left[low].name, name) == 0 ? &store->left[low] : NULL;
+	return low;
+}
+
+/* The first entry of that name; NULL: none. */
+static struct store_left *
+find(const struct store *store, const char *name)
+{
+	unsigned i = lower_bound(store, name);
+
+	return i < store->n_left && strcmp(store->left[i].name, name) == 0 ? &store->left[i] : NULL;
 }
 
 int
@@ -171,7 +180,6 @@ arena_of(const char *name, char *kindp)
 	return end > name + 1 && *end && strchr("lpwgs", *end) && number < STORE_MAX_ARENAS ? (int)number : -1;
 }
 
-/* kind 0: any. */
 static bool
 is_of(const struct store_left *left, unsigned arena, char kind)
 {
@@ -180,13 +188,34 @@ is_of(const struct store_left *left, unsigned arena, char kind)
 	return arena_of(left->name, &here) == (int)arena && (!kind || here == kind);
 }
 
+/* All of an arena stand together: kinds come after the digits. */
+static struct store_left *
+first_of(const struct store *store, unsigned arena)
+{
+	char name[STORE_NAME_BYTES];
+
+	snprintf(name, sizeof name, "+%xg", arena);
+	return &store->left[lower_bound(store, name)];
+}
+
+struct store_left *
+store_next_left(const struct store *store, unsigned arena, char kind, struct store_left *before)
+{
+	struct store_left *left = before ? before + 1 : first_of(store, arena);
+
+	while (left < store->left + store->n_left && is_of(left, arena, 0)) {
+		if (!kind || is_of(left, arena, kind))
+			return left;
+		left++;
+	}
+	return NULL;
+}
+
 void
 store_drop_left(struct store *store, unsigned arena, char kind)
 {
-	for (unsigned i = 0; i < store->n_left; i++) {
-		struct store_left *left = &store->left[i];
-
-		if (left->fd < 0 || !is_of(left, arena, kind))
+	for (struct store_left *left = NULL; (left = store_next_left(store, arena, kind, left));) {
+		if (left->fd < 0)
 			continue;
 		close(left->fd);
 		left->fd = -1;
@@ -197,10 +226,13 @@ store_drop_left(struct store *store, unsigned arena, char kind)
 bool
 store_has_left(const struct store *store, unsigned arena, char kind)
 {
-	for (unsigned i = 0; i < store->n_left; i++)
-		if (is_of(&store->left[i], arena, kind))
-			return true;
-	return false;
+	return store_next_left(store, arena, kind, NULL) != NULL;
+}
+
+static void
+name_self(char name[STORE_NAME_BYTES])
+{
+	snprintf(name, STORE_NAME_BYTES, "+P%x", (unsigned)getpid());
 }
 
 int
@@ -223,7 +255,7 @@ store_claim(struct store *store, int *pidp)
 			return -EBUSY;
 		}
 	}
-	snprintf(name, sizeof name, "+P%x", (unsigned)getpid());
+	name_self(name);
 	r = store_keep(store, name, &fd, 1);
 	close(fd);
 	/* The next one finds at least one of these. */
@@ -238,4 +270,13 @@ store_claim(struct store *store, int *pidp)
 			store_drop(store, left->name, 1);
 	}
 	return r;
+}
+
+void
+store_unclaim(struct store *store)
+{
+	char name[STORE_NAME_BYTES];
+
+	name_self(name);
+	store_drop(store, name, 1);
 }

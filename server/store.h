@@ -73,11 +73,15 @@ void store_drop(struct store *store, const char *name, unsigned n_fds);
 
 /* The first descriptor left under the name that is not taken yet, now the caller's; -1: none. */
 int store_take(struct store *store, const char *name);
-/* Was anything of the kind (0: of any) left of an arena?  What was not taken of it is dropped, and closed. */
+/* What was left of an arena, of a kind (0: of any), after that entry (NULL: the first), by name; NULL: no more. */
+struct store_left *store_next_left(const struct store *store, unsigned arena, char kind, struct store_left *before);
+/* Was anything?  What was not taken of it is dropped, and closed. */
 bool store_has_left(const struct store *store, unsigned arena, char kind);
 void store_drop_left(struct store *store, unsigned arena, char kind);
 
 /* This process writes the ledgers.  0; -EBUSY: another one that did lives still, *pidp; or a negative errno. */
 int store_claim(struct store *store, int *pidp);
+/* This process writes none any more. */
+void store_unclaim(struct store *store);
 
 #endif

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <stdlib.h>
 
+#include "server/clock.h"
 #include "server/conn.h"
 #include "server/request.h"
 
@@ -144,8 +145,7 @@ run(struct loop *loop, struct task *task)
 	}
 	conn->task = NULL;
 	take_off(loop, task);
-	conn_resume(conn);
-	if (request_answer(&task->request, task->op, task->id, status) < 0)
+	if (conn_resume(conn) < 0 || request_answer(&task->request, task->op, task->id, status) < 0)
 		conn_hang_up(conn);
 	task_free(task);
 }
@@ -182,7 +182,9 @@ task_new(struct conn *conn, enum proto_op op, uint32_t id, const union proto_req
 	task->op = op;
 	task->id = id;
 	task->in = *in;
-	request_init(&task->request, conn, &task->in);
+	request_init(&task->request, conn);
+	task->request.in = &task->in;
+	task->request.asked_ns = clock_now_ns();
 	task->request.is_waited = true;
 	task->is_waiting = keeps_memory(task) && *find_keeper(loop, uid_of(task));
 	append(loop, task);

@@ -74,6 +74,7 @@
 	X(UNIT_COMMITTING)  /* ledger says so, no page yet */                                                                              \
 	X(UNIT_GIVING)      /* ledger says so, pages still there */                                                                        \
 	X(UNIT_CHANGED)     /* pages came or went, ledger says COMMITTING or GIVING */                                                     \
+	X(SESSION_ASKED)    /* somebody wants a session, and is not counted */                                                             \
 	X(SESSION_KEPT)     /* descriptors of a session in the store, ledger does not know it */                                           \
 	X(SESSION_ENTERED)  /* ledger knows it, its client does not */                                                                     \
 	X(REQUEST_DONE)     /* a request is carried out, its answer not sent */                                                            \
@@ -99,6 +100,7 @@
 	X(LEDGER_FIRST)                                                                                                                    \
 	X(STASH_UNLOCKED)                                                                                                                  \
 	X(NO_LOCK)                                                                                                                         \
+	X(NO_SECOND_LOOK)                                                                                                                  \
 	X(HAND_OVER_BEFORE_CLEAR)                                                                                                          \
 	X(TRUST_SIZE)                                                                                                                      \
 	X(READ_TWICE)                                                                                                                      \
@@ -134,7 +136,8 @@
 	X(WATCH_LATE)                                                                                                                      \
 	X(LOG_UNLOCKED)                                                                                                                    \
 	X(SEAL_FIRST)                                                                                                                      \
-	X(SEAL_LATE)
+	X(SEAL_LATE)                                                                                                                       \
+	X(DRAIN_LOOKED_AT_FIRST)
 
 #define STEP_ENUM(x) STEP_##x,
 enum step { STEP_LIST(STEP_ENUM) STEP_COUNT };

@@ -26,5 +26,11 @@ if grep -nE '__atomic_|memory_order_|__sync_' server/*.[ch] client/*.[ch] client
 	echo "check-includes: memory orders are shm/atomic.h's"
 	bad=1
 fi
+# How long something takes, and who lives, is not asked of a clock that can be set; a debug cache's record has a date (client/debug.c).
+if grep -nE 'CLOCK_REALTIME|CLOCK_TAI|gettimeofday\(|[^_a-z]time\((NULL|0)\)|pthread_(mutex|cond)_timed|sem_timedwait' server/*.[ch] client/*.[ch] client/*/*.[ch] \
+	proto/*.[ch] shm/*.[ch] | grep -v '^client/debug.c:' | grep -v 'Of CLOCK_REALTIME'; then
+	echo "check-includes: time is CLOCK_MONOTONIC's"
+	bad=1
+fi
 [ $bad = 0 ] && echo "check-includes: ok"
 exit $bad

@@ -4,7 +4,7 @@
 # usage: BUILD=build/release tests/check.sh
 cd "$(dirname "$0")/.." || exit 1
 build=${BUILD:-build/release}
-parts=${PARTS:-includes orders symbols layout unit fastpath instructions inline mutants it it-inline storm install manuals examples systemd demo}
+parts=${PARTS:-includes orders symbols layout unit fastpath instructions request inline mutants corpus it it-inline storm kills hostile fail install manuals examples systemd demo}
 logs=$build/check
 demo_s=30
 mkdir -p "$logs"
@@ -16,6 +16,12 @@ storm() {
 	"$build/tests/stress_kill" --kills=250 --threads=1 || return 1
 	"$build/tests/stress_kill" --kills=250 --threads=2 || return 1
 	"$build/tests/stress_kill" --kills=100 --threads=2 --recall
+}
+
+# At each step, in the library that has them, and at instructions of the one that is used.
+kills() {
+	build/steps/tests/kill_points || return 1
+	"$build/tests/kill_step"
 }
 
 # Nobody waits long for a demo: five seconds, on a machine that does other things too.
@@ -36,7 +42,7 @@ run() {
 	layout) tests/check-layout.sh "$build" ;;
 	symbols) tests/check-symbols.sh "$build/libslabclient.so" ;;
 	unit) "$build/tests/unit" ;;
-	fastpath | instructions | inline) tests/check-$1.sh "$build" ;;
+	fastpath | instructions | request | inline) tests/check-$1.sh "$build" ;;
 	mutants) tests/check-mutants.sh build/steps/tests/test_mutants ;;
 	# Its stories as they are, built like the rest: a sanitizer's look at them.
 	unmutated) "$build-steps/tests/test_mutants" ;;
@@ -44,6 +50,11 @@ run() {
 	# The same, the fast path of the tests' own processes inlined.
 	it-inline) "$build/tests/it-inline" ;;
 	storm) storm ;;
+	# A shortage at calls of libc, a sample of them; check-long has all.
+	fail) BUILD=$build "$build/tests/fail" ;;
+	kills) kills ;;
+	corpus) tests/check-fuzz.sh "$build" ;;
+	hostile) "$build/tests/fuzz_client" --seconds=12 ;;
 	install) tests/check-install.sh ;;
 	manuals) tests/check-manuals.sh ;;
 	examples) tests/check-examples.sh "$build" ;;

@@ -59,5 +59,5 @@ main(int argc, char **argv)
 	}
 	r = slabd_run(slabd);
 	slabd_free(slabd);
-	return r < 0;
+	return r == SLABD_E_REFUSED ? 3 : r != 0;
 }

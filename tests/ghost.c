@@ -217,6 +217,7 @@ look_into_sheaf(const struct ghost_view *view, int pid, uintptr_t address, uint3
 	if (!read_from(pid, &sheaf, address, sizeof sheaf) || sheaf.size == 0 || sheaf.size > LAYOUT_MAX_SHEAF ||
 		!read_from(pid, entries, address + sizeof sheaf, sheaf.size * sizeof entries[0]))
 		return;
+	death->n_unsettled += sheaf.busy & SHEAF_UNSETTLED ? sheaf.size : 0;
 	for (uint32_t i = 0; i < sheaf.size; i++)
 		death->n_named_in_sheaf += word_owner(read_word(view, entries[i])) == client;
 }

@@ -213,6 +213,7 @@ struct ghost_view {
 struct ghost_death {
 	uint32_t n_closing;        /* words CLOSING that name it */
 	uint32_t n_named_in_sheaf; /* objects it is named by, in a sheaf of its own below the size */
+	uint32_t n_unsettled;      /* frees of others' objects, not yet claimed */
 	bool has_session;
 };
 

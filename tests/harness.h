@@ -101,6 +101,37 @@ struct harness *harness_slabd(const char *arguments, ...) __attribute__((format(
 struct harness *harness_keeper(const char *program, const char *arguments);
 pid_t harness_kill_kept(struct harness *h);
 void harness_wait_kept(struct harness *h, pid_t before);
+/*
+ * harness_kept.c: the keeper stops, and slabd dies (its pid): nobody starts the next until _go_on().  What the keeper holds: the nth memory of that name
+ * (with several arenas in no order), opened anew, -1: none; and how many session segments.
+ */
+pid_t harness_stop_and_kill(struct harness *h);
+void harness_go_on(struct harness *h, pid_t before);
+int harness_open_held(const struct harness *h, const char *name, unsigned nth);
+unsigned harness_count_kept(const struct harness *h);
+/* The slabd under it, also one that does not say; 0: there is none. */
+pid_t harness_child(const struct harness *h);
+/*
+ * harness_busy.c: clients that do all sorts of things, each for timeout_s at most, and no call of which may fail; a slabd that is killed under them so often,
+ * each time after it has lived for so long; and what must hold meanwhile, and when all have gone.
+ */
+enum { HARNESS_MAX_BUSY = 20 };
+struct storm {
+	const char *arguments;
+	unsigned n_busy, n_kills, least_ms, more_ms, timeout_s;
+};
+void harness_storm(const struct storm *storm);
+void harness_start_busy(struct harness *h, unsigned timeout_s, unsigned n, pid_t *pids);
+void harness_stop_busy(struct harness *h, unsigned n, const pid_t *pids);
+/* Nothing is lost, doubled or undecided. */
+void harness_check_audit(struct harness *h);
+/* What slabd says it has committed is what the segments have. */
+bool harness_has_committed_right(struct harness *h);
+/* All have gone: nothing is out, or in a barn, nothing more is kept for anybody, and no page is committed that is not counted. */
+void harness_check_at_rest(struct harness *h);
+/* From SIGKILL to the first answer of the next slabd; prints these, and what slabd says that it needed for adoptions, and returns the median. */
+int64_t harness_time_kill(struct harness *h);
+int64_t harness_print_times(const struct harness *h, int64_t *ns, unsigned n);
 /* With a configuration file; its path is harness_config(). Afterwards another file and SIGHUP: returns once slabd has reread it. */
 struct harness *harness_slabd_config(const char *text);
 void harness_reload(struct harness *h, const char *text);

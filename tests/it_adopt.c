@@ -4,9 +4,9 @@
  *
  * Slabd runs under slabd-keeper here; tests/check-systemd.sh has the same with systemd.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,190 +22,7 @@
 
 CU_pSuite it_adopt_suite(void);
 
-enum { N_BUSY = 8, N_KILLS = 20, MAX_HELD = 600, OBJECT_BYTES = 256 };
-
-/* Busy clients */
-
-static struct busy_task {
-	struct harness *h;
-	unsigned number;
-} busy_tasks[N_BUSY];
-
-static int
-is_told(const struct peer *me)
-{
-	fd_set set;
-	struct timeval none = {0};
-
-	FD_ZERO(&set);
-	FD_SET(me->in, &set);
-	return select(me->in + 1, &set, NULL, NULL, &none) == 1;
-}
-
-static struct slabc *
-open_patient(const struct harness *h, const char *label)
-{
-	struct slabc_options o = SLABC_OPTIONS_INIT;
-	struct slabc *c = NULL;
-
-	o.socket = h->socket;
-	o.label = label;
-	o.timeout_ms = HARNESS_PATIENCE_MS;
-	REQUIRE(slabc_open(&c, &o) == 0);
-	return c;
-}
-
-static uint32_t
-draw(uint32_t *x)
-{
-	*x ^= *x << 13;
-	*x ^= *x >> 17;
-	return *x ^= *x << 5;
-}
-
-/* Allocates and frees, in ones and in bulk, prefills, runs, shares and publishes until it is told: each object is its own, and no call fails. */
-static void
-be_busy(struct peer *me, void *arg)
-{
-	const struct busy_task *task = arg;
-	struct slabc *c = open_patient(task->h, "busy");
-	struct slabc_cache *k = harness_open_cache(c, "busy", OBJECT_BYTES, 0), *other = harness_open_cache(c, "other", 64, 0);
-	static uint32_t *held[MAX_HELD];
-	uint32_t x = 77 + task->number * 1000003, n_turns = 0;
-	void *bulk[64];
-	char name[32];
-
-	snprintf(name, sizeof name, "root%u", task->number);
-	peer_tell(me, 'r');
-	while (!is_told(me)) {
-		uint32_t i = draw(&x) % MAX_HELD, what = draw(&x) % 2000;
-
-		if (held[i]) {
-			CHECK(held[i][0] == (task->number << 16 | i) && held[i][OBJECT_BYTES / 4 - 1] == held[i][0]);
-			slabc_free(k, held[i]);
-			held[i] = NULL;
-		} else {
-			held[i] = slabc_alloc(k);
-			CHECK(held[i] != NULL);
-			held[i][0] = held[i][OBJECT_BYTES / 4 - 1] = task->number << 16 | i;
-		}
-		if (what == 0 && held[i]) {
-			slabc_ref ref = slabc_ref_of(c, held[i]), found = 0;
-
-			CHECK(slabc_publish(c, name, ref, SLABC_REPLACE) == 0);
-			CHECK(slabc_lookup(c, name, &found) == 0 && found == ref);
-			CHECK(slabc_unpublish(c, name) == 0);
-		} else if (what == 1) {
-			struct slabc_sheaf *s = slabc_prefill(k, 40);
-			void *p;
-
-			CHECK(s != NULL);
-			CHECK((p = slabc_alloc_from(k, s)) != NULL);
-			slabc_return(k, s);
-			slabc_free(k, p);
-		} else if (what == 2) {
-			void *p = slabc_malloc(c, 100000);
-
-			CHECK(p != NULL);
-			slabc_mfree(c, p);
-		} else if (what < 40) {
-			CHECK(slabc_alloc_bulk(other, 64, bulk) == 0);
-			slabc_free_bulk(other, 64, bulk);
-		} else if (what == 41) {
-			CHECK(slabc_cache_shrink(k) == 0);
-		}
-		n_turns++;
-	}
-	peer_await(me, 's');
-	peer_put(me, &n_turns, sizeof n_turns);
-	for (uint32_t i = 0; i < MAX_HELD; i++)
-		slabc_free(k, held[i]);
-	slabc_cache_close(k);
-	slabc_cache_close(other);
-	slabc_close(c);
-	peer_await(me, 'e');
-}
-
-static void
-start_busy(struct harness *h, unsigned n, pid_t *pids)
-{
-	for (unsigned i = 0; i < n; i++) {
-		busy_tasks[i] = (struct busy_task){h, i};
-		pids[i] = harness_spawn(h, be_busy, &busy_tasks[i]);
-	}
-	for (unsigned i = 0; i < n; i++)
-		peer_await(harness_peer(h, pids[i]), 'r');
-}
-
-static void
-stop_busy(struct harness *h, unsigned n, const pid_t *pids)
-{
-	uint32_t n_turns;
-
-	for (unsigned i = 0; i < n; i++)
-		peer_tell(harness_peer(h, pids[i]), 's');
-	for (unsigned i = 0; i < n; i++) {
-		peer_get(harness_peer(h, pids[i]), &n_turns, sizeof n_turns);
-		CHECK(n_turns > 0);
-	}
-	for (unsigned i = 0; i < n; i++)
-		peer_tell(harness_peer(h, pids[i]), 'e');
-	for (unsigned i = 0; i < n; i++)
-		harness_join(h, pids[i]);
-}
-
-/* Session segments that the keeper has. */
-static unsigned
-count_kept(const struct harness *h)
-{
-	char path[320], link[64];
-	struct dirent *e;
-	unsigned n = 0;
-	DIR *dir;
-
-	snprintf(path, sizeof path, "/proc/%d/fd", h->slabd);
-	dir = opendir(path);
-	while (dir && (e = readdir(dir))) {
-		ssize_t length;
-
-		snprintf(path, sizeof path, "/proc/%d/fd/%s", h->slabd, e->d_name);
-		length = readlink(path, link, sizeof link);
-		n += length > 20 && strncmp(link, "/memfd:slabd:session", 20) == 0;
-	}
-	if (dir)
-		closedir(dir);
-	return n;
-}
-
-static void
-check_audit(struct harness *h)
-{
-	struct proto_audit_reply audit = harness_audit(h);
-
-	CHECK(audit.n_lost == 0);
-	CHECK(audit.n_doubled == 0);
-	CHECK(audit.n_undecided == 0);
-}
-
-/* What slabd says it has committed is what the segments have. */
-static bool
-has_committed_right(struct harness *h)
-{
-	struct proto_status_reply status = harness_status(h);
-
-	return status.committed_bytes == status.bytes_4k;
-}
-
-/* All have gone: nothing is out, or in a barn, nothing more is kept for anybody, and no page is committed that is not counted. */
-static void
-check_at_rest(struct harness *h)
-{
-	CHECK(EVENTUALLY(harness_status(h).n_sessions == 0));
-	check_audit(h);
-	CHECK(harness_audit(h).n_out == 0 && harness_audit(h).n_barn == 0);
-	CHECK(EVENTUALLY(count_kept(h) == 0));
-	CHECK(EVENTUALLY(has_committed_right(h)));
-}
+enum { N_KILLS = 20 };
 
 static void
 it_clients_go_on(void)
@@ -213,34 +30,24 @@ it_clients_go_on(void)
 	CLEANUP(harness_free) struct harness *h = harness_keeper(NULL, "--page-kind=4k");
 	pid_t pids[2];
 
-	start_busy(h, 2, pids);
-	CHECK(EVENTUALLY(count_kept(h) == 2));
+	harness_start_busy(h, HARNESS_TIMEOUT_S, 2, pids);
+	CHECK(EVENTUALLY(harness_count_kept(h) == 2));
 	harness_kill_kept(h);
 	CHECK(harness_log_count(h, "adopted from slabd") == 1);
-	check_audit(h);
+	harness_check_audit(h);
 	CHECK(EVENTUALLY(harness_log_count(h, "has taken its session up again") == 2));
-	check_audit(h);
-	stop_busy(h, 2, pids);
-	check_at_rest(h);
+	harness_check_audit(h);
+	harness_stop_busy(h, 2, pids);
+	harness_check_at_rest(h);
 }
 
 /* One kill after the other, some of them in the midst of an adoption. */
 static void
 storm(const char *arguments, unsigned n_kills)
 {
-	CLEANUP(harness_free) struct harness *h = harness_keeper(NULL, arguments);
-	pid_t pids[N_BUSY];
-	unsigned seed = harness_seed();
+	const struct storm storm = {.arguments = arguments, .n_busy = 8, .n_kills = n_kills, .more_ms = 60, .timeout_s = HARNESS_TIMEOUT_S};
 
-	start_busy(h, N_BUSY, pids);
-	for (unsigned i = 0; i < n_kills; i++) {
-		for (unsigned ms = (unsigned)rand_r(&seed) % 60; ms > 0; ms--)
-			harness_pause();
-		harness_kill_kept(h);
-		check_audit(h);
-	}
-	stop_busy(h, N_BUSY, pids);
-	check_at_rest(h);
+	harness_storm(&storm);
 }
 
 static void
@@ -264,26 +71,6 @@ it_kills_in_want(void)
 
 /* Without slabd for a moment */
 
-/* The keeper stops, and slabd dies: nobody starts the next until go_on(). Its pid. */
-static pid_t
-stop_and_kill(struct harness *h)
-{
-	pid_t pid = (pid_t)harness_status(h).pid;
-
-	/* What it was sent it has. */
-	CHECK(EVENTUALLY(count_kept(h) == harness_status(h).n_sessions));
-	REQUIRE(kill(h->slabd, SIGSTOP) == 0);
-	REQUIRE(kill(pid, SIGKILL) == 0);
-	return pid;
-}
-
-static void
-go_on(struct harness *h, pid_t before)
-{
-	REQUIRE(kill(h->slabd, SIGCONT) == 0);
-	harness_wait_kept(h, before);
-}
-
 struct keeping_task {
 	struct harness *h;
 	unsigned n;
@@ -296,7 +83,7 @@ static void
 keep_some(struct peer *me, void *arg)
 {
 	struct keeping_task *task = arg;
-	struct slabc *c = open_patient(task->h, "kept");
+	struct slabc *c = harness_open(task->h, "kept");
 	struct slabc_cache *k = harness_open_cache(c, task->is_reclaimed ? "reclaimed" : "kept", 64, task->is_reclaimed ? SLABC_RECLAIM : 0);
 
 	for (unsigned i = 0; i < task->n; i++) {
@@ -319,7 +106,7 @@ it_client_dies_meanwhile(void)
 	CLEANUP(harness_free) struct harness *h = harness_keeper(NULL, "--page-kind=4k");
 	struct keeping_task kept = {.h = h, .n = 500}, reclaimed = {.h = h, .n = 500, .is_reclaimed = true};
 	pid_t pids[2] = {harness_spawn(h, keep_some, &kept), harness_spawn(h, keep_some, &reclaimed)}, before;
-	struct slabc *c = open_patient(h, "neighbour");
+	struct slabc *c = harness_open(h, "neighbour");
 	struct slabc_cache *k = harness_open_cache(c, "kept", 64, 0);
 
 	for (int i = 0; i < 2; i++) {
@@ -327,14 +114,14 @@ it_client_dies_meanwhile(void)
 		peer_get(harness_peer(h, pids[i]), &kept.client_id, sizeof kept.client_id);
 	}
 	REQUIRE(harness_audit_cache(h, "reclaimed").n_held == 500);
-	before = stop_and_kill(h);
+	before = harness_stop_and_kill(h);
 	harness_kill(h, pids[0], SIGKILL);
 	harness_kill(h, pids[1], SIGKILL);
-	go_on(h, before);
+	harness_go_on(h, before);
 	CHECK(harness_log_count(h, "has ended: 500 of its objects freed") == 1);
 	CHECK(harness_log_count(h, "has ended: 500 kept for who adopts them") == 1);
 	CHECK(harness_audit_cache(h, "kept").n_orphans == 500 && harness_audit_cache(h, "reclaimed").n_out == 0);
-	check_audit(h);
+	harness_check_audit(h);
 	CHECK(slabc_alloc(k) != NULL);
 	slabc_close(c);
 }
@@ -346,7 +133,7 @@ it_names_and_orphans_stay(void)
 	CLEANUP(harness_free) struct harness *h = harness_keeper(NULL, "--page-kind=4k");
 	struct keeping_task kept = {.h = h, .n = 3};
 	pid_t pid = harness_spawn(h, keep_some, &kept);
-	struct slabc *c = open_patient(h, "names");
+	struct slabc *c = harness_open(h, "names");
 	struct slabc_cache *k = harness_open_cache(c, "kept", 64, 0);
 	slabc_ref mine = slabc_ref_of(c, slabc_alloc(k)), found = 0, gone;
 	union proto_request request = {0};
@@ -379,7 +166,7 @@ it_names_and_orphans_stay(void)
 	CHECK(slabc_adopt_orphan(c, kept.ref) != NULL && *(uint32_t *)slabc_deref(c, kept.ref) == 4711 + 2);
 	/* Its life is not one that somebody has had. */
 	CHECK(slabc_publish(c, "name 0", mine, 0) == 0);
-	check_audit(h);
+	harness_check_audit(h);
 	slabc_close(c);
 }
 
@@ -388,7 +175,7 @@ static void
 it_caches_stay(void)
 {
 	CLEANUP(harness_free) struct harness *h = harness_keeper(NULL, "--page-kind=4k");
-	struct slabc *c = open_patient(h, "caches");
+	struct slabc *c = harness_open(h, "caches");
 	struct slabc_cache_options o = SLABC_CACHE_OPTIONS_INIT;
 	struct slabc_cache *k, *again, *its;
 	struct proto_caches_reply before, after;
@@ -405,7 +192,7 @@ it_caches_stay(void)
 	o.barn_full = SLABC_KNOB_NONE;
 	REQUIRE(slabc_cache_open(c, "stash", 192, &o, &k) == 0);
 	/* Slabs that are partial, and what they have free where a refill sets it aside. */
-	other = open_patient(h, "other");
+	other = harness_open(h, "other");
 	its = harness_open_cache(other, "stash", 0, 0);
 	REQUIRE(slabc_alloc_bulk(its, 2000, many) == 0);
 	for (int i = 0; i < 2000; i += 2)
@@ -424,7 +211,7 @@ it_caches_stay(void)
 	CHECK(after.cache == before.cache && after.n_openers == 2 && after.max_cached == before.max_cached && after.barn_full == before.barn_full);
 	CHECK(slabc_cache_open(c, "stash", 192, &o, &again) == 0 && again == k);
 	CHECK(slabc_cache_open(c, "stash", 200, &o, &again) == -EEXIST);
-	check_audit(h);
+	harness_check_audit(h);
 	slabc_close(other);
 	/* Whole sheaves in slabd's hands are none any more: their objects are free. */
 	k = harness_open_cache(c, "barn", 256, 0);
@@ -454,7 +241,7 @@ static void
 it_readers_go_on(void)
 {
 	CLEANUP(harness_free) struct harness *h = harness_keeper(NULL, "--page-kind=4k");
-	struct slabc *c = open_patient(h, "writer"), *reader = NULL;
+	struct slabc *c = harness_open(h, "writer"), *reader = NULL;
 	struct slabc_cache *k = harness_open_cache(c, "k", 64, 0);
 	struct slabc_options o = SLABC_OPTIONS_INIT;
 	uint32_t *p = slabc_alloc(k), *seen;
@@ -477,7 +264,7 @@ it_readers_go_on(void)
 static void
 wait_for_name(struct peer *me, void *arg)
 {
-	struct slabc *c = open_patient(arg, "waiter");
+	struct slabc *c = harness_open(arg, "waiter");
 	slabc_ref ref = 0;
 
 	peer_tell(me, 'w');
@@ -489,7 +276,7 @@ static void
 it_waiting_for_a_name(void)
 {
 	CLEANUP(harness_free) struct harness *h = harness_keeper(NULL, "--page-kind=4k");
-	struct slabc *c = open_patient(h, "publisher");
+	struct slabc *c = harness_open(h, "publisher");
 	struct slabc_cache *k = harness_open_cache(c, "k", 64, 0);
 	slabc_ref ref = slabc_ref_of(c, slabc_alloc(k));
 	pid_t pid = harness_spawn(h, wait_for_name, h);
@@ -518,7 +305,7 @@ it_deadlines_are_kept(void)
 	REQUIRE(slabc_open(&c, &o) == 0);
 	k = harness_open_cache(c, "k", 64, 0);
 	nowait = harness_open_cache(c, "nowait", 64, SLABC_NOWAIT);
-	before = stop_and_kill(h);
+	before = harness_stop_and_kill(h);
 	start = harness_now_ns();
 	CHECK(slabc_alloc(k) == NULL && errno == ETIMEDOUT);
 	CHECK(harness_now_ns() - start > INT64_C(250000000));
@@ -526,14 +313,47 @@ it_deadlines_are_kept(void)
 	start = harness_now_ns();
 	CHECK(slabc_alloc(nowait) == NULL && errno == EAGAIN);
 	CHECK(harness_now_ns() - start < INT64_C(200000000));
-	go_on(h, before);
+	harness_go_on(h, before);
 	CHECK((p = slabc_alloc(k)) != NULL);
 	slabc_free(k, p);
 	CHECK(EVENTUALLY((p = slabc_alloc(nowait)) != NULL || errno != EAGAIN) && p != NULL);
 	slabc_free(nowait, p);
 	CHECK(slabc_cache_open(c, "other", 64, NULL, &other) == 0);
 	slabc_close(c);
-	check_at_rest(h);
+	harness_check_at_rest(h);
+}
+
+/* More connect at once than a user may have without a session: who is turned away tries again, and has not lost his. */
+static void
+it_many_connect_at_once(void)
+{
+	enum { FILES = 200, LIMIT = FILES / 4 };
+	CLEANUP(harness_free) struct harness *h = harness_new();
+	struct slabc_options o = SLABC_OPTIONS_INIT;
+	struct slabc *c = NULL;
+	struct slabc_cache *k;
+	int fds[LIMIT];
+	void *p;
+
+	h->is_kept = true;
+	h->n_files = FILES;
+	REQUIRE(harness_start(h, NULL, "--page-kind=4k"));
+	o.socket = h->socket;
+	o.timeout_ms = 200;
+	REQUIRE(slabc_open(&c, &o) == 0);
+	k = harness_open_cache(c, "k", 64, 0);
+	REQUIRE((p = slabc_alloc(k)) != NULL);
+	harness_kill_kept(h);
+	/* With the harness's own there is no room for another. */
+	for (int i = 0; i < LIMIT - 1; i++)
+		REQUIRE((fds[i] = raw_connect(h->socket)) >= 0 && raw_hello(fds[i]) == 0);
+	CHECK(slabc_cache_shrink(k) == -ETIMEDOUT);
+	for (int i = 0; i < LIMIT - 1; i++)
+		close(fds[i]);
+	CHECK(EVENTUALLY(slabc_cache_shrink(k) == 0));
+	slabc_free(k, p);
+	slabc_close(c);
+	harness_check_at_rest(h);
 }
 
 /* Who may have a session back */
@@ -606,7 +426,7 @@ it_token_and_process_must_be_right(void)
 static void
 close_and_go_on(struct peer *me, void *arg)
 {
-	struct slabc *c = open_patient(arg, "closes all");
+	struct slabc *c = harness_open(arg, "closes all");
 	struct slabc_cache *k = harness_open_cache(c, "k", 64, 0), *other;
 	char path[64], link[64];
 	void *p;
@@ -637,7 +457,7 @@ it_program_closes_all(void)
 
 	harness_join(h, pid);
 	CHECK(harness_log_count(h, "has taken its session up again") == 1);
-	check_audit(h);
+	harness_check_audit(h);
 }
 
 /* The keeper */
@@ -748,7 +568,7 @@ it_settings_change_meanwhile(void)
 	harness_write_config(h, "[arena]\nsize = 16M\npage-kind = 4k\n");
 	snprintf(config, sizeof config, "--config=%s", harness_config(h));
 	REQUIRE(harness_start(h, &status, config));
-	c = open_patient(h, "user");
+	c = harness_open(h, "user");
 	k = harness_open_cache(c, "k", 64, SLABC_RECLAIM);
 	CHECK(slabc_alloc(k) != NULL);
 	harness_write_config(h, "[arena]\nsize = 32M\nreserve = 4M\npage-kind = 4k\n[arena more]\nsize = 8M\npage-kind = 4k\n");
@@ -768,30 +588,6 @@ it_settings_change_meanwhile(void)
 }
 
 /* Refusals */
-
-/* The keeper's descriptor of the memory of that name, opened anew; -1: none. */
-static int
-open_held(const struct harness *h, const char *name)
-{
-	char path[320], link[64] = {0};
-	struct dirent *e;
-	DIR *dir;
-	int fd = -1;
-
-	snprintf(path, sizeof path, "/proc/%d/fd", h->slabd);
-	dir = opendir(path);
-	while (dir && (e = readdir(dir)) && fd < 0) {
-		ssize_t n;
-
-		snprintf(path, sizeof path, "/proc/%d/fd/%s", h->slabd, e->d_name);
-		n = readlink(path, link, sizeof link - 1);
-		if (n > 0 && strncmp(link, "/memfd:", 7) == 0 && strncmp(link + 7, name, strlen(name)) == 0)
-			fd = open(path, O_RDWR | O_CLOEXEC);
-	}
-	if (dir)
-		closedir(dir);
-	return fd;
-}
 
 static uint64_t
 round_page(uint64_t n)
@@ -817,6 +613,7 @@ it_refuses_what_is_not_sound(void)
 		{"slabd:ledger", offsetof(struct ledger_head, magic), "ledger: it does not begin as one"},
 		{"slabd:ledger", offsetof(struct ledger_head, layout_hash) + 3, "layout: the ledger is of layout"},
 		{"slabd:ledger", offsetof(struct ledger_head, ledger_hash) + 3, "layout: the ledger is of layout"},
+		{"slabd:ledger", offsetof(struct ledger_head, layout_version), "layout: the ledger is of layout"},
 		{"slabd:ledger", offsetof(struct ledger_head, ledger_bytes) + 2, "ledger: its size is"},
 		{"slabd:ledger", offsetof(struct ledger_head, words_bytes) + 2, "ledger: its size is"},
 		{"slabd:ledger", offsetof(struct ledger_head, n_segments), "ledger: the table of data segments"},
@@ -829,7 +626,7 @@ it_refuses_what_is_not_sound(void)
 		{"slabd:arena", offsetof(struct layout_arena, n_pages), "arena segment: it is not the ledger's"},
 	};
 	CLEANUP(harness_free) struct harness *h = harness_keeper(NULL, "--page-kind=4k --arena-size=8M");
-	struct slabc *c = open_patient(h, "witness");
+	struct slabc *c = harness_open(h, "witness");
 	struct slabc_cache *k = harness_open_cache(c, "k", 64, 0);
 	void *p = slabc_alloc(k);
 	pid_t before = (pid_t)harness_status(h).pid;
@@ -840,8 +637,8 @@ it_refuses_what_is_not_sound(void)
 		unsigned char byte, other;
 		int fd;
 
-		before = stop_and_kill(h);
-		fd = open_held(h, spoils[i].memory);
+		before = harness_stop_and_kill(h);
+		fd = harness_open_held(h, spoils[i].memory, 0);
 		REQUIRE(fd >= 0 && pread(fd, &byte, 1, (off_t)spoils[i].off) == 1);
 		other = byte ^ 0x7f;
 		REQUIRE(pwrite(fd, &other, 1, (off_t)spoils[i].off) == 1);
@@ -856,11 +653,11 @@ it_refuses_what_is_not_sound(void)
 		kill(h->slabd, SIGHUP);
 		harness_wait_kept(h, before);
 		CHECK(slabc_publish(c, "alive", slabc_ref_of(c, p), SLABC_REPLACE) == 0);
-		check_audit(h);
+		harness_check_audit(h);
 	}
 	slabc_free(k, p);
 	slabc_close(c);
-	check_at_rest(h);
+	harness_check_at_rest(h);
 }
 
 /* The whole descriptor table, and each slab's fields, against what any byte of them may be: slabd adopts or refuses, and does neither by a crash. */
@@ -869,17 +666,17 @@ it_any_byte_may_be_wrong(void)
 {
 	enum { N = 20 };
 	CLEANUP(harness_free) struct harness *h = harness_keeper(NULL, "--page-kind=4k --arena-size=8M");
-	struct slabc *c = open_patient(h, "witness");
+	struct slabc *c = harness_open(h, "witness");
 	struct slabc_cache *k = harness_open_cache(c, "k", 64, 0);
 	unsigned seed = harness_seed(), n_refused = 0;
 	struct ledger_head head;
 
 	REQUIRE(slabc_alloc(k) != NULL);
 	for (int i = 0; i < N; i++) {
-		pid_t before = stop_and_kill(h);
+		pid_t before = harness_stop_and_kill(h);
 		unsigned char byte, other;
 		uint64_t off;
-		int fd = open_held(h, "slabd:ledger");
+		int fd = harness_open_held(h, "slabd:ledger", 0);
 
 		REQUIRE(fd >= 0 && pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head);
 		off = UNITS_OFF + round_page(head.n_units) + sizeof(struct slab) + (unsigned)rand_r(&seed) % sizeof(struct slab);
@@ -908,7 +705,7 @@ it_undoes_what_was_half_done(void)
 	enum { UNIT_BYTES = 65536, COMING = 126, GOING = 127 };
 	static const uint8_t states[] = {LEDGER_UNIT_COMMITTING, LEDGER_UNIT_GIVING};
 	CLEANUP(harness_free) struct harness *h = harness_keeper(NULL, "--page-kind=4k --arena-size=8M");
-	struct slabc *c = open_patient(h, "witness");
+	struct slabc *c = harness_open(h, "witness");
 	struct slabc_cache *k = harness_open_cache(c, "k", 64, 0);
 	struct layout_page page = {0}, stray = {.slab = 77, .cache = 1};
 	uint64_t page_off = LAYOUT_ARENA_PAGES_OFF + 15 * sizeof page;
@@ -916,11 +713,11 @@ it_undoes_what_was_half_done(void)
 	pid_t before;
 
 	REQUIRE(slabc_alloc(k) != NULL);
-	CHECK(EVENTUALLY(has_committed_right(h)));
-	before = stop_and_kill(h);
-	ledger = open_held(h, "slabd:ledger");
-	arena = open_held(h, "slabd:arena");
-	data = open_held(h, "slabd:data");
+	CHECK(EVENTUALLY(harness_has_committed_right(h)));
+	before = harness_stop_and_kill(h);
+	ledger = harness_open_held(h, "slabd:ledger", 0);
+	arena = harness_open_held(h, "slabd:arena", 0);
+	data = harness_open_held(h, "slabd:data", 0);
 	REQUIRE(ledger >= 0 && arena >= 0 && data >= 0);
 	REQUIRE(fallocate(data, 0, (off_t)COMING * UNIT_BYTES, 2 * UNIT_BYTES) == 0);
 	REQUIRE(pwrite(ledger, states, 2, (off_t)(UNITS_OFF + COMING)) == 2);
@@ -928,8 +725,8 @@ it_undoes_what_was_half_done(void)
 	REQUIRE(pread(arena, &page, sizeof page, (off_t)page_off) == (ssize_t)sizeof page && page.cache == 0);
 	stray.incarnation = page.incarnation;
 	REQUIRE(pwrite(arena, &stray, sizeof stray, (off_t)page_off) == (ssize_t)sizeof stray);
-	go_on(h, before);
-	CHECK(has_committed_right(h));
+	harness_go_on(h, before);
+	CHECK(harness_has_committed_right(h));
 	REQUIRE(pread(arena, &page, sizeof page, (off_t)page_off) == (ssize_t)sizeof page);
 	CHECK(page.cache == 0 && page.incarnation != stray.incarnation);
 	close(ledger);
@@ -958,67 +755,134 @@ harness_emptying(void)
 	return h;
 }
 
+/* Every call says so, but those that need nobody: what is cached can be had, and freed. */
+static void
+check_stale(struct slabc *c, struct slabc_cache *k, void *p, slabc_ref ref)
+{
+	slabc_ref found;
+	struct slabc_stats stats = SLABC_STATS_INIT;
+	struct slabc_sheaf *s = NULL;
+	struct slabc_cache *other;
+	char name[256];
+	void *many[2000], *one = NULL, *last;
+
+	/* What it has cached goes first. */
+	do {
+		last = one;
+		errno = 0;
+		one = slabc_alloc(k);
+	} while (one);
+	CHECK(errno == ESTALE && strstr(slabc_last_error(), "open a new one"));
+	CHECK(slabc_zalloc(k) == NULL && errno == ESTALE);
+	CHECK(slabc_alloc_bulk(k, 2000, many) == -ESTALE);
+	CHECK(slabc_prefill(k, 10) == NULL && errno == ESTALE);
+	CHECK(slabc_refill(k, &s, 10) == -ESTALE);
+	CHECK(slabc_cache_open(c, "other", 64, NULL, &other) == -ESTALE);
+	CHECK(slabc_cache_shrink(k) == -ESTALE && slabc_cache_destroy(c, "k") == -ESTALE);
+	CHECK(slabc_malloc(c, 100) == NULL && errno == ESTALE);
+	CHECK(slabc_calloc(c, 2, 50) == NULL && errno == ESTALE);
+	CHECK(slabc_memalign(c, 64, 100) == NULL && errno == ESTALE);
+	CHECK(slabc_realloc(c, p, 5000) == NULL && errno == ESTALE);
+	CHECK(slabc_give(c, p, 16386) == -ESTALE);
+	CHECK(slabc_publish(c, "name", ref, 0) == -ESTALE && slabc_unpublish(c, "name") == -ESTALE);
+	CHECK(slabc_lookup(c, "name", &found) == -ESTALE && slabc_lookup_wait(c, "name", &found, 1000) == -ESTALE);
+	CHECK(slabc_next_root(c, "", "", name, &found) == -ESTALE);
+	CHECK(slabc_next_orphan(k, 0) == 0 && errno == ESTALE);
+	CHECK(slabc_adopt_orphan(c, ref) == NULL && errno == ESTALE);
+	CHECK(slabc_get_stats(c, &stats) == -ESTALE);
+	CHECK(slabc_valid(c, ref) == 0);
+	CHECK(slabc_adopt(c, ref) == NULL && errno == ESTALE);
+	CHECK(slabc_free_ref(c, ref) == -ESTALE);
+	CHECK(slabc_usable_size(c, p) == 0 && errno == ESTALE);
+	errno = 0;
+	slabc_free(k, p);
+	CHECK(errno == ESTALE);
+	/* Memory is memory, and what no other has ever seen goes into the sheaf and comes from there. */
+	errno = 0;
+	CHECK(slabc_deref(c, ref) == p);
+	slabc_free(k, last);
+	CHECK(slabc_alloc(k) == last && errno == 0);
+}
+
 static void
 it_stale_after_an_empty_start(void)
 {
 	CLEANUP(harness_free) struct harness *h = harness_emptying();
-	struct slabc *c = open_patient(h, "stale");
-	struct slabc_cache *k = harness_open_cache(c, "k", 64, 0), *other;
-	uint32_t *p = slabc_alloc(k), *more;
-	struct slabc_stats stats = SLABC_STATS_INIT;
-	slabc_ref ref;
+	struct slabc *c = harness_open(h, "stale"), *again;
+	struct slabc_cache *k = harness_open_cache(c, "k", 64, 0);
+	uint32_t *p = slabc_alloc(k);
+	slabc_ref ref = 0;
 	char path[128];
 
+	REQUIRE(p != NULL && (ref = slabc_ref_of(c, p)) != 0);
 	*p = 5;
-	ref = slabc_ref_of(c, p);
 	snprintf(path, sizeof path, "%s/empty", h->dir);
 	close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
 	harness_kill_kept(h);
 	CHECK(harness_status(h).n_sessions == 0);
-	/* What it has cached goes first. */
-	do {
-		errno = 0;
-		more = slabc_alloc(k);
-	} while (more);
-	CHECK(errno == ESTALE && strstr(slabc_last_error(), "open a new one"));
-	CHECK(slabc_cache_open(c, "other", 64, NULL, &other) == -ESTALE);
-	CHECK(slabc_publish(c, "name", ref, 0) == -ESTALE && slabc_lookup(c, "name", &ref) == -ESTALE);
-	CHECK(slabc_get_stats(c, &stats) == -ESTALE && slabc_cache_shrink(k) == -ESTALE && slabc_cache_destroy(c, "k") == -ESTALE);
-	CHECK(slabc_malloc(c, 100) == NULL && errno == ESTALE);
-	CHECK(slabc_prefill(k, 10) == NULL && errno == ESTALE);
-	CHECK(*p == 5);
-	slabc_close(c);
-	c = open_patient(h, "new");
-	k = harness_open_cache(c, "k", 64, 0);
+	check_stale(c, k, p, ref);
+	/* Another one beside it, and then alone. */
+	again = harness_open(h, "new");
+	k = harness_open_cache(again, "k", 64, 0);
 	CHECK(slabc_alloc(k) != NULL);
 	slabc_close(c);
+	CHECK(slabc_alloc(k) != NULL);
+	slabc_close(again);
 }
 
-/* Speed: 32 GiB of address space, most of it never touched. */
+/* The arena alone is gone: the next slabd's settings do not have it. */
 static void
-it_adopts_32_gib_in_100_ms(void)
+it_stale_without_its_arena(void)
+{
+	CLEANUP(harness_free) struct harness *h = harness_new();
+	struct slabc_options o = SLABC_OPTIONS_INIT;
+	struct slabc *c = NULL, *other;
+	struct slabc_cache *k;
+	char config[128];
+	slabc_ref ref = 0;
+	uint32_t *p;
+
+	h->is_kept = true;
+	harness_write_config(h, "[arena]\nsize = 8M\npage-kind = 4k\n[arena more]\nsize = 8M\npage-kind = 4k\n");
+	snprintf(config, sizeof config, "--config=%s", harness_config(h));
+	REQUIRE(harness_start(h, NULL, config));
+	other = harness_open(h, "other");
+	o.socket = h->socket;
+	o.arena = "more";
+	o.timeout_ms = HARNESS_PATIENCE_MS;
+	REQUIRE(slabc_open(&c, &o) == 0);
+	k = harness_open_cache(c, "k", 64, 0);
+	REQUIRE((p = slabc_alloc(k)) != NULL && (ref = slabc_ref_of(c, p)) != 0);
+	harness_write_config(h, "[arena]\nsize = 8M\npage-kind = 4k\n");
+	harness_kill_kept(h);
+	check_stale(c, k, p, ref);
+	slabc_close(c);
+	CHECK(slabc_open(&c, &o) == -ENOENT);
+	o.arena = "default";
+	REQUIRE(slabc_open(&c, &o) == 0);
+	CHECK(slabc_alloc(harness_open_cache(c, "k", 64, 0)) != NULL && slabc_alloc(harness_open_cache(other, "k", 64, 0)) != NULL);
+	slabc_close(c);
+	slabc_close(other);
+}
+
+/* 32 GiB of address space, most of it never touched; make check-long asks how long it may take. */
+static void
+it_adopts_32_gib(void)
 {
 	CLEANUP(harness_free) struct harness *h = harness_keeper(NULL, "--page-kind=4k --arena-size=32G");
-	struct slabc *c = open_patient(h, "large");
+	struct slabc *c = harness_open(h, "large");
 	struct slabc_cache *k = harness_open_cache(c, "k", 4096, 0);
 	static void *p[4000];
-	unsigned long us = 0;
-	char line[512];
-	FILE *log;
+	int64_t time;
 
 	REQUIRE(slabc_alloc_bulk(k, 4000, p) == 0);
-	harness_kill_kept(h);
-	log = fopen(h->log, "re");
-	while (log && fgets(line, sizeof line, log))
-		if (strstr(line, "adopted from slabd"))
-			sscanf(strstr(line, "way, in "), "way, in %lu us", &us);
-	if (log)
-		fclose(log);
-	printf(" %lu us ", us);
-	CHECK(us > 0 && us < 100000);
+	time = harness_time_kill(h);
+	CHECK(harness_log_count(h, "adopted from slabd") == 1);
+	harness_check_audit(h);
 	slabc_free_bulk(k, 4000, p);
 	slabc_close(c);
-	check_at_rest(h);
+	harness_check_at_rest(h);
+	harness_print_times(h, &time, 1);
 }
 
 /* Killed at each step */
@@ -1033,6 +897,7 @@ static struct {
 	{"SLAB_DESCRIBED", 5}, {"SLAB_NAMED", 0}, {"SLAB_NAMED", 8}, {"SLAB_RETIRED", 0}, {"SLAB_RETIRED", 2}, {"UNIT_COMMITTING", 0},
 	{"UNIT_COMMITTING", 3}, {"UNIT_CHANGED", 0}, {"UNIT_CHANGED", 4}, {"UNIT_GIVING", 0}, {"UNIT_GIVING", 1}, {"SESSION_KEPT", 1},
 	{"SESSION_ENTERED", 1}, {"SESSION_ENDED", 0}, {"RECALL_REVOKED", 0}, {"RECALL_TAKEN", 0}, {"REAP_ORDINARY", 0}, {"REAP_WALKED", 0},
+	{"TAKE_REMOVED", 2600}, {"TAKE_CLEARED", 2700}, {"TAKE_REMOVED", 2850},
 };
 
 /* Comes and goes with a cache of its own: slabs, units and sessions do, too. */
@@ -1043,7 +908,7 @@ come_and_go(struct peer *me, void *arg)
 	static void *p[3000];
 
 	for (int turn = 0; turn < 3; turn++) {
-		struct slabc *c = open_patient(h, "comes and goes");
+		struct slabc *c = harness_open(h, "comes and goes");
 		struct slabc_cache *k = harness_open_cache(c, "turns", 128, SLABC_RECLAIM), *kept = harness_open_cache(c, "kept", 512, 0);
 		struct slabc_sheaf *s;
 
@@ -1077,7 +942,7 @@ die_at(const char *path, unsigned i)
 	snprintf(h->program, sizeof h->program, "%s %s %u %s", path, deaths[i].step, deaths[i].skip, marker);
 	h->is_kept = true;
 	REQUIRE(harness_start(h, NULL, "--page-kind=4k --arena-size=64M"));
-	c = open_patient(h, "witness");
+	c = harness_open(h, "witness");
 	k = harness_open_cache(c, "turns", 128, SLABC_RECLAIM);
 	CHECK((p = slabc_alloc(k)) != NULL);
 	pid = harness_spawn(h, come_and_go, h);
@@ -1088,6 +953,9 @@ die_at(const char *path, unsigned i)
 	/* Its last session may be looked at a second later only. */
 	CHECK(EVENTUALLY(harness_status(h).n_sessions == 1));
 	if (!CHECK(harness_audit(h).n_lost == 0 && harness_audit(h).n_doubled == 0 && harness_audit(h).n_undecided == 0))
+		printf("    at %s %u\n", deaths[i].step, deaths[i].skip);
+	/* Nothing has been taken back a second time, or would have been, had it been lent again. */
+	if (!CHECK(harness_log_count(h, "are in two places") == 0 && harness_log_count(h, "such faults") == 0))
 		printf("    at %s %u\n", deaths[i].step, deaths[i].skip);
 	slabc_free(k, p);
 	/* Of its thread's sheaf none is left revoked. */
@@ -1103,8 +971,8 @@ die_at(const char *path, unsigned i)
 	harness_join(h, pid);
 	/* And that one's ledger can be adopted as well. */
 	harness_kill_kept(h);
-	check_audit(h);
-	if (!CHECK(EVENTUALLY(has_committed_right(h))) || !CHECK(count_kept(h) == 0))
+	harness_check_audit(h);
+	if (!CHECK(EVENTUALLY(harness_has_committed_right(h))) || !CHECK(harness_count_kept(h) == 0))
 		printf("    at %s %u\n", deaths[i].step, deaths[i].skip);
 }
 
@@ -1137,7 +1005,7 @@ it_lost_answers_are_made_good(void)
 		/* What they ask before: nothing, a refill, and PUBLISH, or DESTROY's look, or HELLO and ATTACH of a second session. */
 		static const unsigned n_before[] = {0, 1, 2, 1, 3};
 		CLEANUP(harness_free) struct harness *h = harness_mute_after(path, FIRST + n_before[what]);
-		struct slabc *c = open_patient(h, "deaf"), *d = NULL;
+		struct slabc *c = harness_open(h, "deaf"), *d = NULL;
 		struct slabc_cache *k = harness_open_cache(c, "k", 64, 0);
 		struct slabc_sheaf *s;
 		slabc_ref ref = 0;
@@ -1166,7 +1034,7 @@ it_lost_answers_are_made_good(void)
 			CHECK(slabc_cache_destroy(c, "k") == -ENOENT);
 			break;
 		case 4:
-			d = open_patient(h, "receiver");
+			d = harness_open(h, "receiver");
 			CHECK(slabc_give(c, p, slabc_client_id(d)) == 0);
 			CHECK(slabc_give(c, p, slabc_client_id(d)) == -EINVAL);
 			break;
@@ -1176,10 +1044,115 @@ it_lost_answers_are_made_good(void)
 		harness_wait_kept(h, 0);
 		/* Of the sheaf that was granted and not heard of nothing is with the program. */
 		CHECK(what != 0 || (harness_cache(h, "k").n_app == 40 && EVENTUALLY(slabc_cache_shrink(k) == 0 && harness_cache(h, "k").n_returned == 0)));
-		check_audit(h);
+		harness_check_audit(h);
 		slabc_close(d);
 		slabc_close(c);
 	}
+}
+
+/* A revocation under way when slabd is killed: the next one withdraws it, or finishes it if the sheaf was taken; its thread sleeps meanwhile. */
+
+enum { N_ASLEEP = 30 };
+
+static void
+sleep_on_it(struct peer *me, void *arg)
+{
+	struct slabc_cache_options o = SLABC_CACHE_OPTIONS_INIT;
+	struct slabc_options options = SLABC_OPTIONS_INIT;
+	const struct harness *h = arg;
+	struct slabc *c = NULL;
+	struct slabc_cache *k = NULL;
+	void *p[N_ASLEEP], *more[N_ASLEEP];
+
+	options.socket = h->socket;
+	options.timeout_ms = HARNESS_PATIENCE_MS;
+	o.sheaf_capacity = 2 * N_ASLEEP;
+	CHECK(slabc_open(&c, &options) == 0 && slabc_cache_open(c, "asleep", 64, &o, &k) == 0);
+	CHECK(slabc_alloc_bulk(k, N_ASLEEP, p) == 0);
+	slabc_free_bulk(k, N_ASLEEP, p);
+	peer_tell(me, 'r');
+	/* First without slabd, then with it. */
+	peer_await(me, 'a');
+	for (int i = 0; i < N_ASLEEP; i++)
+		CHECK((more[i] = slabc_alloc(k)) != NULL);
+	peer_tell(me, 'd');
+	peer_await(me, 'e');
+	for (int i = 0; i < N_ASLEEP; i++)
+		slabc_free(k, more[i]);
+	slabc_close(c);
+}
+
+/* It says something while slabd is stopped, soon. */
+static bool
+is_heard(const struct peer *peer)
+{
+	struct pollfd p = {.fd = peer->in, .events = POLLIN};
+
+	return poll(&p, 1, HARNESS_PATIENCE_MS / 4) == 1;
+}
+
+static void
+die_while_revoking(const char *path, const char *step, bool is_taken)
+{
+	CLEANUP(harness_free) struct harness *h = harness_new();
+	union proto_request request = {0};
+	struct proto_caches_reply before, after;
+	char marker[128];
+	pid_t pid, slabd;
+	int fd;
+
+	snprintf(marker, sizeof marker, "%s/died", h->dir);
+	snprintf(h->program, sizeof h->program, "%s %s 0 %s", path, step, marker);
+	h->is_kept = true;
+	REQUIRE(harness_start(h, NULL, "--page-kind=4k --arena-size=64M"));
+	pid = harness_spawn(h, sleep_on_it, h);
+	peer_await(harness_peer(h, pid), 'r');
+	before = harness_cache(h, "asleep");
+	slabd = (pid_t)harness_status(h).pid;
+	REQUIRE(before.n_thread >= N_ASLEEP);
+	request.shrink.cache = before.cache;
+	REQUIRE((fd = raw_connect(h->socket)) >= 0 && raw_hello(fd) == 0);
+	REQUIRE(raw_send(fd, PROTO_OP_SHRINK, 7, &request) == 0);
+	CHECK(EVENTUALLY(access(marker, F_OK) == 0));
+	close(fd);
+	harness_wait_kept(h, slabd);
+	harness_check_audit(h);
+	after = harness_cache(h, "asleep");
+	slabd = (pid_t)harness_status(h).pid;
+	if (is_taken) {
+		CHECK(after.n_thread < before.n_thread && after.n_free + after.n_stash > before.n_free + before.n_stash);
+		peer_tell(harness_peer(h, pid), 'a');
+		peer_await(harness_peer(h, pid), 'd');
+	} else {
+		/* The sheaf is as it was, so much so that it needs no slabd. */
+		CHECK(after.n_thread == before.n_thread && after.n_free == before.n_free);
+		REQUIRE(kill(slabd, SIGSTOP) == 0);
+		peer_tell(harness_peer(h, pid), 'a');
+		CHECK(is_heard(harness_peer(h, pid)));
+		REQUIRE(kill(slabd, SIGCONT) == 0);
+		peer_await(harness_peer(h, pid), 'd');
+	}
+	harness_check_audit(h);
+	CHECK(harness_audit_cache(h, "asleep").n_held == N_ASLEEP);
+	peer_tell(harness_peer(h, pid), 'e');
+	harness_join(h, pid);
+	CHECK(EVENTUALLY(harness_audit_cache(h, "asleep").n_out == 0));
+	harness_check_audit(h);
+}
+
+static void
+it_revocations_are_withdrawn_or_finished(void)
+{
+	const char *path = getenv("SLABD_DIE_AT") ? getenv("SLABD_DIE_AT") : "build/steps/tests/die_at";
+
+	if (access(path, X_OK) < 0) {
+		skip_without(path);
+		return;
+	}
+	die_while_revoking(path, "RECALL_REVOKED", false);
+	die_while_revoking(path, "RECALL_TAKEN", true);
+	die_while_revoking(path, "TAKE_CHECKED", true);
+	die_while_revoking(path, "TAKE_REMOVED", true);
 }
 
 static void
@@ -1210,7 +1183,7 @@ it_killed_at_reaping_and_slabs(void)
 static void
 it_killed_at_units_and_sessions(void)
 {
-	die_at_some(23, 13);
+	die_at_some(23, 16);
 }
 
 CU_pSuite
@@ -1228,6 +1201,7 @@ it_adopt_suite(void)
 	CU_ADD_TEST(suite, it_readers_go_on);
 	CU_ADD_TEST(suite, it_waiting_for_a_name);
 	CU_ADD_TEST(suite, it_deadlines_are_kept);
+	CU_ADD_TEST(suite, it_many_connect_at_once);
 	CU_ADD_TEST(suite, it_token_and_process_must_be_right);
 	CU_ADD_TEST(suite, it_program_closes_all);
 	CU_ADD_TEST(suite, it_keeper_is_killed);
@@ -1238,8 +1212,10 @@ it_adopt_suite(void)
 	CU_ADD_TEST(suite, it_any_byte_may_be_wrong);
 	CU_ADD_TEST(suite, it_undoes_what_was_half_done);
 	CU_ADD_TEST(suite, it_stale_after_an_empty_start);
-	CU_ADD_TEST(suite, it_adopts_32_gib_in_100_ms);
+	CU_ADD_TEST(suite, it_stale_without_its_arena);
+	CU_ADD_TEST(suite, it_adopts_32_gib);
 	CU_ADD_TEST(suite, it_lost_answers_are_made_good);
+	CU_ADD_TEST(suite, it_revocations_are_withdrawn_or_finished);
 	CU_ADD_TEST(suite, it_killed_at_grant_and_take_back);
 	CU_ADD_TEST(suite, it_killed_at_reaping_and_slabs);
 	CU_ADD_TEST(suite, it_killed_at_units_and_sessions);

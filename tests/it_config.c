@@ -112,6 +112,7 @@ it_names_what_is_wrong(void)
 		{"[arena x]\nmax-caches = 512\n", 2, {"max-caches = '512'", "511", ""}},
 		{"[arena x]\nnode-policy = bind\n", 2, {"node-policy = 'bind'", "preferred or strict", ""}},
 		{"[arena x]\nuser-max = 33G\n", 2, {"user-max = '33G'", "0 (no limit) to 32G", ""}},
+		{"[arena x]\nmax-faults = 1000000001\n", 2, {"max-faults = '1000000001'", "0 (no limit) to 1000000000", ""}},
 		{"[arena x]\nmax-orphans = -1\n", 2, {"max-orphans = '-1'", "0 (no limit) to 32G", ""}},
 		{"[arena x]\nclient-max = 33G\n", 2, {"client-max = '33G'", "0 (no limit) to 32G", ""}},
 		{"[arena x]\nclient-min = 33G\n", 2, {"client-min = '33G'", "0 to 32G", ""}},
@@ -187,6 +188,7 @@ it_settings_take_effect(void)
 	CHECK(strcmp(one.owner, "1001") == 0 && strcmp(one.group, "2001") == 0);
 	CHECK(one.limit_bytes == 8 << 20 && one.reserve_bytes == 2 << 20 && one.committed_bytes == 2 << 20);
 	CHECK(strcmp(one.page_kind, "4k") == 0 && strcmp(one.profile, "tiny") == 0);
+	CHECK(one.max_faults == 1000);
 	CHECK(one.max_sessions == 5 && one.max_caches == 6);
 	CHECK(two.uid == geteuid() && two.gid == getegid() && two.mode == 0660 && two.max_sessions == 0 && two.max_caches == 0);
 	CHECK(strcmp(two.page_kind, "thp,4k") == 0 && strcmp(two.profile, "server") == 0);
@@ -206,12 +208,14 @@ it_reload(void)
 	harness_reload(h, "[slabd]\nthreads = 2\nsocket = /elsewhere\nsocket-mode = 0600\n"
 			  "[arena]\nsize = 16M\nreserve = 2M\npage-kind = auto\nprofile = tiny\nowner = 7\ngroup = 8\nmode = "
 			  "0604\nmax-sessions = 9\nmax-caches = 1\nclient-max = 3M\nclient-min = 1M\nmax-orphans = 5M\nuser-max = 6M\nnode-policy = strict\n"
+			  "max-faults = 7\n"
 			  "[arena new]\nsize = 4M\n");
 	CHECK(arena(h, "default").uid == 7 && arena(h, "default").gid == 8 && arena(h, "default").mode == 0604);
 	CHECK(arena(h, "default").max_sessions == 9 && arena(h, "default").max_caches == 1);
 	CHECK(arena(h, "default").client_max == 3 << 20 && arena(h, "default").client_min == 1 << 20);
 	CHECK(arena(h, "default").max_orphans == 5 << 20 && arena(h, "default").user_max == 6 << 20);
 	CHECK(strcmp(arena(h, "default").node_policy, "strict") == 0);
+	CHECK(arena(h, "default").max_faults == 7);
 	CHECK(harness_log_count(h, "owner 7, group 8, mode 0604") == 1);
 	CHECK(slabc_cache_open(c, "k2", 64, NULL, &k2) == -EDQUOT);
 	CHECK(strstr(slabc_last_error(), "max-caches") != NULL);

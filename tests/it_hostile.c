@@ -338,7 +338,8 @@ static void
 it_scribbled_session_segment(void)
 {
 	enum { N_HELD = 64, N_WORK = 200 };
-	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k --threads=2 --arena-size=256M");
+	CLEANUP(harness_free)
+	struct harness *h = harness_slabd_config("[slabd]\nthreads = 2\n[arena]\npage-kind = 4k\nsize = 256M\nmax-faults = 0\n");
 	struct slabc *c = harness_open(h, "honest");
 	struct slabc_cache *k = harness_open_cache(c, "k", 64, 0);
 	struct scribble_task task = {.h = h, .seed = harness_seed(), .n_rounds = 200, .n_places = N_HELD};
@@ -598,6 +599,106 @@ it_sealed_session_segment(void)
 	CHECK(harness_log_count(h, "could not be mapped") == 0);
 }
 
+/*
+ * Who sends his request a byte at a time, be it one a minute: each is a packet, and the first of them none of the protocol's.  So nothing waits for the rest, and
+ * what he had begun is over: before HELLO, after it, and in the midst of a session, which is kept while he maps it and can be resumed.
+ */
+static void
+it_one_byte_at_a_time(void)
+{
+	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k --threads=1");
+	union proto_request request = {.hello = {.version = PROTO_VERSION, .layout_hash = layout_hash, .library = "harness"}};
+	unsigned char packet[256];
+	int length = proto_pack_request(packet, sizeof packet, PROTO_OP_HELLO, 1, &request), fd = raw_connect(h->socket);
+	struct raw raw;
+
+	REQUIRE(length > 1);
+	CHECK(send(fd, packet, 1, MSG_NOSIGNAL) == 1);
+	CHECK(is_hung_up(fd));
+	/* The other bytes are for nobody. */
+	CHECK(send(fd, packet + 1, (size_t)length - 1, MSG_NOSIGNAL) < 0);
+	close(fd);
+	for (int i = 0; i < length; i++)
+		check_hung_up(h, packet + i, 1);
+	/* An empty one is the end, too. */
+	check_hung_up(h, packet, 0);
+	raw_attach(&raw, h->socket, "slow");
+	CHECK(send(raw.fd, packet, 1, MSG_NOSIGNAL) == 1);
+	CHECK(is_hung_up(raw.fd));
+	CHECK(EVENTUALLY(strcmp(harness_client_id(h, raw.attach.client_id).state, "detached") == 0));
+	CHECK(harness_status(h).n_bad_packets == (unsigned)length + 2);
+	raw_detach(&raw);
+	CHECK(EVENTUALLY(harness_status(h).n_sessions == 0));
+}
+
+enum { MAX_SESSIONS = 40, N_ROUNDS = 5 };
+
+/* All that he may have, again and again: one goes by BYE, the next by hanging up, and one by unmapping alone. */
+static void
+take_all_sessions(struct peer *me, void *arg)
+{
+	struct harness *h = arg;
+	static struct raw raw[MAX_SESSIONS];
+	union proto_request request = {.attach = {.arena = SLABC_DEFAULT_ARENA, .label = "one too many"}};
+	char sentence[PROTO_SENTENCE_BYTES];
+	union proto_reply reply;
+
+	if (geteuid() == 0)
+		REQUIRE(setgid(65534) == 0 && setuid(65534) == 0);
+	for (int round = 0; round < N_ROUNDS; round++) {
+		int fd;
+
+		/* A session that has hung up counts until it has been reaped. */
+		for (int i = 0; i < MAX_SESSIONS; i++)
+			raw_attach(&raw[i], h->socket, "greedy");
+		fd = raw_connect(h->socket);
+		CHECK(raw_hello(fd) == 0);
+		for (int i = 0; i < 100; i++)
+			CHECK(raw_call(fd, PROTO_OP_ATTACH, &request, &reply, sentence) == PROTO_STATUS_QUOTA);
+		CHECK(strstr(sentence, "max-sessions") != NULL);
+		close(fd);
+		peer_tell(me, 'f');
+		peer_await(me, 'g');
+		for (int i = 0; i < MAX_SESSIONS; i++)
+			raw_detach(&raw[i]);
+		peer_tell(me, 'd');
+		peer_await(me, 'g');
+	}
+}
+
+/* A user who takes all the sessions that he may have keeps none from others, and leaves nothing behind. */
+static void
+it_sessions_to_the_limit(void)
+{
+	CLEANUP(harness_free)
+	struct harness *h = harness_slabd_config("[slabd]\nsocket-mode = 0666\n[arena]\npage-kind = 4k\nmode = 0666\nmax-sessions = 40\n");
+	bool is_other = geteuid() == 0;
+	unsigned n_files;
+	struct slabc *c;
+	pid_t pid;
+
+	harness_status(h);
+	n_files = harness_count_fds(h->slabd);
+	pid = harness_spawn(h, take_all_sessions, h);
+	for (int round = 0; round < N_ROUNDS; round++) {
+		peer_await(harness_peer(h, pid), 'f');
+		CHECK(harness_status(h).n_sessions == MAX_SESSIONS);
+		/* Another user has as many for himself. */
+		if (is_other) {
+			c = harness_open(h, "another");
+			CHECK(slabc_alloc(harness_open_cache(c, "k", 64, 0)) != NULL);
+			slabc_close(c);
+		}
+		peer_tell(harness_peer(h, pid), 'g');
+		peer_await(harness_peer(h, pid), 'd');
+		CHECK(EVENTUALLY(harness_status(h).n_sessions == 0));
+		peer_tell(harness_peer(h, pid), 'g');
+	}
+	harness_join(h, pid);
+	CHECK(EVENTUALLY(harness_count_fds(h->slabd) == n_files));
+	CHECK(harness_audit(h).n_lost == 0);
+}
+
 enum { N_FLOODERS = 3 };
 
 static void
@@ -665,6 +766,8 @@ it_hostile_suite(void)
 	CU_ADD_TEST(suite, it_scribbled_session_segment);
 	CU_ADD_TEST(suite, it_read_only_client_cannot_write);
 	CU_ADD_TEST(suite, it_sealed_session_segment);
+	CU_ADD_TEST(suite, it_one_byte_at_a_time);
+	CU_ADD_TEST(suite, it_sessions_to_the_limit);
 	CU_ADD_TEST(suite, it_client_that_never_reads);
 	return suite;
 }

@@ -15,10 +15,12 @@ CU_pSuite it_free_suite(void);
 CU_pSuite it_death_suite(void);
 CU_pSuite it_memory_suite(void);
 CU_pSuite it_hostile_suite(void);
+CU_pSuite it_evict_suite(void);
 CU_pSuite it_spoil_suite(void);
 CU_pSuite it_daemon_suite(void);
 CU_pSuite it_audit_suite(void);
 CU_pSuite it_turns_suite(void);
+CU_pSuite it_repair_suite(void);
 CU_pSuite it_root_suite(void);
 CU_pSuite it_orphan_suite(void);
 CU_pSuite it_admin_suite(void);
@@ -39,6 +41,12 @@ CU_pSuite it_recall_suite(void);
 CU_pSuite it_debug_suite(void);
 CU_pSuite it_adopt_suite(void);
 CU_pSuite it_silent_suite(void);
+CU_pSuite it_shortage_suite(void);
+CU_pSuite it_alive_suite(void);
+CU_pSuite it_process_suite(void);
+CU_pSuite it_refusal_suite(void);
+CU_pSuite it_drain_suite(void);
+CU_pSuite it_adopt_long_suite(void);
 
 static const struct {
 	const char *name;
@@ -51,10 +59,12 @@ static const struct {
 	{"death", it_death_suite},
 	{"memory", it_memory_suite},
 	{"hostile", it_hostile_suite},
+	{"evict", it_evict_suite},
 	{"spoil", it_spoil_suite},
 	{"daemon", it_daemon_suite},
 	{"audit", it_audit_suite},
 	{"turns", it_turns_suite},
+	{"repair", it_repair_suite},
 	{"root", it_root_suite},
 	{"orphan", it_orphan_suite},
 	{"admin", it_admin_suite},
@@ -75,6 +85,12 @@ static const struct {
 	{"debug", it_debug_suite},
 	{"adopt", it_adopt_suite},
 	{"silent", it_silent_suite},
+	{"shortage", it_shortage_suite},
+	{"alive", it_alive_suite},
+	{"process", it_process_suite},
+	{"refusal", it_refusal_suite},
+	{"drain", it_drain_suite},
+	{"adopt-long", it_adopt_long_suite},
 };
 
 static int
@@ -83,7 +99,8 @@ is_wanted(const char *name, int argc, char **argv)
 	for (int i = 1; i < argc; i++)
 		if (strcmp(argv[i], name) == 0)
 			return 1;
-	return argc < 2;
+	/* What takes minutes is asked for by name. */
+	return argc < 2 && !strstr(name, "-long");
 }
 
 int

@@ -3,9 +3,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "tests/harness.h"
 
@@ -260,6 +266,121 @@ it_socket_with_the_sessions_number(void)
 	CHECK(EVENTUALLY(harness_audit(h).n_lost == 0));
 }
 
+struct waiter {
+	struct slabc *c;
+	struct slabc_cache *k;
+	pid_t tid;
+	int error;
+};
+
+static void *
+open_one(void *arg)
+{
+	struct waiter *w = arg;
+
+	atomic_write(&w->tid, (pid_t)syscall(SYS_gettid));
+	w->error = -slabc_cache_open(w->c, "other", 64, NULL, &w->k);
+	return NULL;
+}
+
+/* Has that thread of ours begun to wait in recvmsg()? */
+static bool
+is_receiving(pid_t tid)
+{
+	char path[64], said[64] = "";
+	FILE *f;
+
+	snprintf(path, sizeof path, "/proc/self/task/%d/syscall", tid);
+	f = fopen(path, "r");
+	if (!f)
+		return false;
+	if (!fgets(said, sizeof said, f))
+		*said = '\0';
+	fclose(f);
+	return atol(said) == SYS_recvmsg;
+}
+
+static void
+close_amid_a_wait(bool is_answered)
+{
+	static const char text[] = "for the program";
+	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k");
+	int session = dup(STDIN_FILENO), pair[2];
+	struct slabc_options options = SLABC_OPTIONS_INIT;
+	struct waiter w = {0};
+	pthread_t thread;
+	char buf[256];
+
+	REQUIRE(session >= 0 && close(session) == 0);
+	options.socket = h->socket;
+	options.timeout_ms = 60000;
+	REQUIRE(slabc_open(&w.c, &options) == 0);
+	REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0);
+	REQUIRE(write(pair[1], text, sizeof text) == (ssize_t)sizeof text);
+	kill(h->slabd, SIGSTOP);
+	REQUIRE(pthread_create(&thread, NULL, open_one, &w) == 0);
+	CHECK(EVENTUALLY(atomic_read(&w.tid) && is_receiving(atomic_read(&w.tid))));
+	REQUIRE(dup2(pair[0], session) == session);
+	if (is_answered)
+		kill(h->slabd, SIGCONT);
+	pthread_join(thread, NULL);
+	kill(h->slabd, SIGCONT);
+	CHECK(w.error == ENOTCONN || (is_answered && w.error == 0));
+	slabc_close(w.c);
+	CHECK(recv(pair[1], buf, sizeof buf, MSG_DONTWAIT) < 0 && errno == EAGAIN);
+	CHECK(recv(session, buf, sizeof buf, MSG_DONTWAIT) == (ssize_t)sizeof text);
+	close(session);
+	close(pair[0]);
+	close(pair[1]);
+}
+
+/*
+ * The same while a request waits: the answer comes from the socket that it was sent to, or the connection has ended; what has the number since is not
+ * read from.
+ */
+static void
+it_socket_closed_amid_a_wait(void)
+{
+	close_amid_a_wait(true);
+	close_amid_a_wait(false);
+}
+
+static void
+on_alarm(int number)
+{
+	(void)number;
+}
+
+/* A program whose timer ticks all the time has its timeout all the same. */
+static void
+it_signals_amid_a_wait(void)
+{
+	static const struct itimerval ticking = {{0, 2000}, {0, 2000}}, off;
+	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k");
+	struct slabc_options options = SLABC_OPTIONS_INIT;
+	struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART}, old;
+	struct slabc_cache *k = NULL;
+	struct slabc *c = NULL;
+	struct timespec before, after;
+	int64_t took_ms;
+
+	options.socket = h->socket;
+	options.timeout_ms = 1000;
+	REQUIRE(slabc_open(&c, &options) == 0);
+	sigaction(SIGALRM, &action, &old);
+	kill(h->slabd, SIGSTOP);
+	setitimer(ITIMER_REAL, &ticking, NULL);
+	clock_gettime(CLOCK_MONOTONIC, &before);
+	CHECK(slabc_cache_open(c, "k", 64, NULL, &k) == -ETIMEDOUT);
+	clock_gettime(CLOCK_MONOTONIC, &after);
+	setitimer(ITIMER_REAL, &off, NULL);
+	kill(h->slabd, SIGCONT);
+	sigaction(SIGALRM, &old, NULL);
+	took_ms = (after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000;
+	CHECK(took_ms >= 1000 && took_ms < 5000);
+	slabc_close(c);
+}
+
 /* What is owed when slabd dies is nothing lost for the next one, who gets it. */
 static void
 it_owed_over_a_restart(void)
@@ -323,6 +444,8 @@ it_silent_suite(void)
 	CU_ADD_TEST(suite, it_owed_by_the_dead);
 	CU_ADD_TEST(suite, it_free_by_reference_without_slabd);
 	CU_ADD_TEST(suite, it_socket_with_the_sessions_number);
+	CU_ADD_TEST(suite, it_socket_closed_amid_a_wait);
+	CU_ADD_TEST(suite, it_signals_amid_a_wait);
 	CU_ADD_TEST(suite, it_owed_over_a_restart);
 	CU_ADD_TEST(suite, it_adopted_session_is_not_silent);
 	return suite;

@@ -86,7 +86,8 @@ static void
 it_slots_given_back_at_any_instant(void)
 {
 	enum { N_WORK = 100 };
-	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k --threads=2 --arena-size=1G");
+	CLEANUP(harness_free)
+	struct harness *h = harness_slabd_config("[slabd]\nthreads = 2\n[arena]\npage-kind = 4k\nsize = 1G\nmax-faults = 0\n");
 	struct slabc *c = harness_open(h, "honest");
 	struct slabc_cache *k = harness_open_cache(c, "k", 256, 0);
 	unsigned n_bad = 0, n_loops = 0, n_wrong = 0;

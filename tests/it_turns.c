@@ -16,6 +16,7 @@ struct flood {
 	struct harness *h;
 	enum proto_op op;
 	uint32_t id; /* of each request: 0, and nobody waits */
+	uint32_t repair;
 };
 
 /* Sends as fast as slabd reads, and takes what answers there are; until the test kills it. */
@@ -27,9 +28,12 @@ flood(struct peer *me, void *arg)
 	union proto_reply reply;
 	struct raw raw;
 
+	if (f->op == PROTO_OP_AUDIT)
+		request.audit.repair = f->repair;
 	raw_attach(&raw, f->h->socket, "floods");
 	raw_cache_open(&raw, "many", 16, 0);
-	snprintf(request.destroy.name, sizeof request.destroy.name, "%s", f->op == PROTO_OP_DESTROY ? "many" : "");
+	if (f->op == PROTO_OP_DESTROY)
+		snprintf(request.destroy.name, sizeof request.destroy.name, "many");
 	peer_tell(me, 'r');
 	while (raw_send(raw.fd, f->op, f->id, &request) == 0)
 		if (f->id)
@@ -60,8 +64,9 @@ it_floods_keep_nobody_waiting(void)
 	static const struct {
 		enum proto_op op;
 		uint32_t id;
-	} floods[] = {{PROTO_OP_AUDIT, 1}, {PROTO_OP_CLIENTS, 1}, {PROTO_OP_ORPHANS, 1}, {PROTO_OP_SESSION_STATS, 1}, {PROTO_OP_DESTROY, 1},
-		{PROTO_OP_ORPHANS, 0}, {PROTO_OP_DESTROY, 0}};
+		uint32_t repair;
+	} floods[] = {{PROTO_OP_AUDIT, 1, 0}, {PROTO_OP_AUDIT, 1, 1}, {PROTO_OP_CLIENTS, 1, 0}, {PROTO_OP_ORPHANS, 1, 0}, {PROTO_OP_SESSION_STATS, 1, 0},
+		{PROTO_OP_DESTROY, 1, 0}, {PROTO_OP_ORPHANS, 0, 0}, {PROTO_OP_DESTROY, 0, 0}};
 	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k");
 	struct slabc *c = harness_open(h, "has many");
 	struct slabc_cache *k = harness_open_cache(c, "many", 16, 0);
@@ -75,7 +80,7 @@ it_floods_keep_nobody_waiting(void)
 	options.sheaf_capacity = SLABC_SHEAVES_NONE;
 	REQUIRE(slabc_cache_open(c, "few", 64, &options, &few) == 0);
 	for (unsigned i = 0; i < sizeof floods / sizeof floods[0]; i++) {
-		struct flood f = {h, floods[i].op, floods[i].id};
+		struct flood f = {h, floods[i].op, floods[i].id, floods[i].repair};
 		int64_t worst = INT64_MAX, now;
 		pid_t pids[N_FLOODERS];
 

@@ -6,9 +6,12 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <CUnit/CUnit.h>
@@ -266,6 +269,42 @@ test_interrupted(void)
 	sigaction(SIGUSR1, &old, NULL);
 }
 
+static void *
+interrupt_once(void *arg)
+{
+	atomic_bool *is_over = arg;
+
+	while (!atomic_load(is_over)) {
+		pthread_kill(waiter, SIGUSR1);
+		sched_yield();
+	}
+	return NULL;
+}
+
+/* A wait ends with the packet, with the time that the socket has for it, or with a signal, after which its caller looks about. */
+static void
+test_wait(void)
+{
+	struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, old;
+	struct timeval little = {.tv_usec = 1000}, much = {.tv_sec = 100};
+	atomic_bool is_over = false;
+	pthread_t thread;
+	char in[4];
+
+	CU_ASSERT_EQUAL(channel_send(pair[0], "x", 1, NULL, 0, 0), 0);
+	CU_ASSERT_EQUAL(channel_wait(pair[1], in, sizeof(in), NULL, NULL), 1);
+	CU_ASSERT_EQUAL(setsockopt(pair[1], SOL_SOCKET, SO_RCVTIMEO, &little, sizeof(little)), 0);
+	CU_ASSERT_EQUAL(channel_wait(pair[1], in, sizeof(in), NULL, NULL), -EAGAIN);
+	CU_ASSERT_EQUAL(setsockopt(pair[1], SOL_SOCKET, SO_RCVTIMEO, &much, sizeof(much)), 0);
+	sigaction(SIGUSR1, &action, &old);
+	waiter = pthread_self();
+	CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, interrupt_once, &is_over), 0);
+	CU_ASSERT_EQUAL(channel_wait(pair[1], in, sizeof(in), NULL, NULL), -EINTR);
+	atomic_store(&is_over, true);
+	pthread_join(thread, NULL);
+	sigaction(SIGUSR1, &old, NULL);
+}
+
 CU_pSuite
 test_channel_suite(void)
 {
@@ -280,5 +319,6 @@ test_channel_suite(void)
 	CU_ADD_TEST(suite, test_sender_and_stray_descriptors);
 	CU_ADD_TEST(suite, test_no_descriptor_left);
 	CU_ADD_TEST(suite, test_interrupted);
+	CU_ADD_TEST(suite, test_wait);
 	return suite;
 }

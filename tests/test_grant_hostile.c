@@ -126,6 +126,69 @@ test_slot_that_is_back_is_not_returned(void)
 	world_deinit(&w);
 }
 
+/* A refill of many sheaves, each of which looks for an empty one on a list that never ends and has none: it looks so often, and not for each at all slots. */
+static void
+test_looped_list_is_left_soon(void)
+{
+	enum { N_EMPTY = 4096, N_SHEAVES = 200, MAX_LOOKS = 64 };
+	const struct cache_options options = {.name = "k", .size = 64, .sheaf_capacity = 4, .min_partial = 1000, .barn_full = LAYOUT_KNOB_NONE};
+	const struct grant_request empty = {.n_empty = 512};
+	struct layout_session_cache *lists;
+	struct layout_slot *slots;
+	struct grant grant;
+	struct world w;
+	struct cache *k;
+
+	world_init(&w, 64 << 20, ARENA_PROFILE_DEFAULT);
+	k = world_open_cache(&w, &options);
+	lists = session_cache(w.sessions[0], k->id);
+	slots = session_slots(w.sessions[0]);
+	for (uint32_t n = 0; n < N_EMPTY; n += grant.n_sheaves) {
+		world_lock(w.sessions[0]);
+		CU_ASSERT_EQUAL_FATAL(grant_refill(w.sessions[0], k, &empty, &grant, w.why, sizeof w.why), 0);
+		world_unlock(w.sessions[0]);
+	}
+	/* There are objects for all. */
+	CU_ASSERT_EQUAL_FATAL(world_refill(&w, 1, k, 1, LAYOUT_MAX_SHEAF, &grant), 0);
+	CU_ASSERT(barn_take(&session_slots(w.sessions[1])[grant.slot], LAYOUT_HOLDER_APP, ME));
+	world_give_back(&w, 1, k, (int32_t)grant.slot, true);
+	/* As if each were with a thread. */
+	for (uint32_t i = 0; i < N_EMPTY; i++)
+		atomic_write(&slots[i].holder, ME);
+	atomic_write(&slots[0].next, 1);
+	atomic_write(&lists->empty, (uint64_t)1 << 16 | 1);
+	CU_ASSERT_EQUAL(world_refill(&w, 0, k, N_SHEAVES, 0, &grant), 0);
+	CU_ASSERT_EQUAL(grant.n_sheaves, N_SHEAVES);
+	/* The tag says how often the list was changed. */
+	CU_ASSERT(atomic_read(&lists->empty) >> 32 <= N_SHEAVES * MAX_LOOKS);
+	world_deinit(&w);
+}
+
+/* What slabd has met of a client counts, whatever the client writes into the counters that are its own. */
+static void
+test_faults_cannot_be_counted_away(void)
+{
+	const struct cache_options options = {.name = "k", .size = 256, .barn_full = LAYOUT_KNOB_NONE};
+	struct layout_session_cache *counts;
+	struct world w;
+	struct cache *k;
+
+	world_init(&w, 64 << 20, ARENA_PROFILE_DEFAULT);
+	k = world_open_cache(&w, &options);
+	counts = session_cache(w.sessions[0], k->id);
+	session_fault(w.sessions[0], "nothing");
+	CU_ASSERT_EQUAL(session_count_faults(w.sessions[0]), 1);
+	atomic_write(&counts->n_double_frees, UINT64_MAX);
+	CU_ASSERT(session_count_faults(w.sessions[0]) > 1);
+	atomic_write(&counts->n_wild_frees, (uint64_t)1 << 63);
+	atomic_write(&counts->n_misaligned_frees, (uint64_t)1 << 63);
+	CU_ASSERT(session_count_faults(w.sessions[0]) > 1);
+	atomic_write(&counts->n_double_frees, 0);
+	atomic_write(&counts->n_wild_frees, 0);
+	atomic_write(&counts->n_misaligned_frees, 0);
+	world_deinit(&w);
+}
+
 CU_pSuite
 test_grant_hostile_suite(void)
 {
@@ -134,5 +197,7 @@ test_grant_hostile_suite(void)
 	CU_ADD_TEST(suite, test_slot_being_filled_is_not_returned);
 	CU_ADD_TEST(suite, test_slot_being_filled_is_not_called_in);
 	CU_ADD_TEST(suite, test_slot_that_is_back_is_not_returned);
+	CU_ADD_TEST(suite, test_looped_list_is_left_soon);
+	CU_ADD_TEST(suite, test_faults_cannot_be_counted_away);
 	return suite;
 }

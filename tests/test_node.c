@@ -159,7 +159,7 @@ test_node_barn_is_fifo_and_bounded(void)
 	uint32_t places[5][LAYOUT_MAX_SHEAF], got[LAYOUT_MAX_SHEAF];
 	struct grant grant;
 	int32_t slots[5];
-	uint64_t n_free;
+	uint64_t n_free, n_touched;
 	struct world w;
 	struct cache *k;
 
@@ -179,6 +179,9 @@ test_node_barn_is_fifo_and_bounded(void)
 	n_free = k->nodes[0].n_free;
 	CU_ASSERT_EQUAL(world_check(&w, k).n_out, 0);
 
+	/* Each was taken from a slab or more, and two went back there. */
+	n_touched = k->nodes[0].n_slabs_touched;
+	CU_ASSERT(n_touched >= 5 && n_touched <= 7 * k->capacity);
 	for (int i = 0; i < 3; i++) {
 		int32_t slot;
 
@@ -191,6 +194,7 @@ test_node_barn_is_fifo_and_bounded(void)
 		CU_ASSERT_EQUAL(memcmp(places[i], got, k->capacity * sizeof got[0]), 0);
 	}
 	CU_ASSERT_EQUAL(k->nodes[0].n_free, n_free);
+	CU_ASSERT_EQUAL(k->nodes[0].n_slabs_touched, n_touched);
 	CU_ASSERT_EQUAL(k->nodes[0].n_full, 0);
 	CU_ASSERT_EQUAL(k->nodes[0].n_barn, 0);
 	world_deinit(&w);

@@ -8,10 +8,12 @@
 #include <CUnit/CUnit.h>
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -262,7 +264,26 @@ send_status_with(int fd, int stray, unsigned n)
 	CU_ASSERT_EQUAL(sendmsg(fd, &m, 0), length);
 }
 
-/* However many come with a packet, up to the kernel's 253: it is refused, none stays open, and the connection is still good. */
+/* One of each kind; returns how many. */
+static unsigned
+open_kinds(const struct daemon_thread *d, int *fds)
+{
+	unsigned n = 0;
+
+	CU_ASSERT_EQUAL_FATAL(pipe2(fds, O_NONBLOCK), 0);
+	CU_ASSERT_EQUAL_FATAL(socketpair(AF_UNIX, SOCK_STREAM, 0, fds + 2), 0);
+	n = 4;
+	fds[n++] = open(d->folder, O_RDONLY | O_DIRECTORY);
+	fds[n++] = open("/proc/self/exe", O_RDONLY);
+	fds[n++] = open("/dev/null", O_RDWR);
+	fds[n++] = memfd_create("stray", MFD_CLOEXEC);
+	fds[n++] = connect_to(d);
+	for (unsigned i = 0; i < n; i++)
+		CU_ASSERT_FATAL(fds[i] >= 0);
+	return n;
+}
+
+/* Of whatever kind they are, and however many come with a packet, up to the kernel's 253: it is refused, none stays open, and the connection is still good. */
 static void
 test_descriptors_are_closed(void)
 {
@@ -270,17 +291,19 @@ test_descriptors_are_closed(void)
 	const union proto_request request = {0};
 	union proto_reply reply = {0};
 	struct daemon_thread d;
-	int fd, pipes[2], n_open;
-	unsigned n_sent = 0;
+	int fd, kinds[16], n_open;
+	unsigned n_sent = 0, n_kinds;
 	uint64_t nonce;
 
 	CU_ASSERT_EQUAL_FATAL(daemon_start(&d), 0);
 	fd = connect_to(&d);
 	CU_ASSERT_EQUAL(hello(fd, &nonce), PROTO_STATUS_OK);
-	CU_ASSERT_EQUAL_FATAL(pipe(pipes), 0);
+	n_kinds = open_kinds(&d, kinds);
+	/* That of its own connection is slabd's too by then. */
+	CU_ASSERT_EQUAL(hello(kinds[n_kinds - 1], &nonce), PROTO_STATUS_OK);
 	n_open = count_open();
 	for (unsigned i = 0; i < 20 * sizeof counts / sizeof counts[0]; i++) {
-		send_status_with(fd, pipes[1], counts[i % (sizeof counts / sizeof counts[0])]);
+		send_status_with(fd, kinds[i % n_kinds], counts[i % (sizeof counts / sizeof counts[0])]);
 		n_sent++;
 		/* The next packet is answered, so the one before has been dealt with. */
 		CU_ASSERT_EQUAL(call(fd, PROTO_OP_STATUS, &request, &reply), PROTO_STATUS_OK);
@@ -288,9 +311,11 @@ test_descriptors_are_closed(void)
 		CU_ASSERT_EQUAL(count_open(), n_open);
 	}
 	/* Our end was the last one. */
-	close(pipes[1]);
-	CU_ASSERT_EQUAL(read(pipes[0], &nonce, 1), 0);
-	close(pipes[0]);
+	close(kinds[1]);
+	CU_ASSERT_EQUAL(read(kinds[0], &nonce, 1), 0);
+	close(kinds[0]);
+	for (unsigned i = 2; i < n_kinds; i++)
+		close(kinds[i]);
 	close(fd);
 	daemon_stop(&d);
 }

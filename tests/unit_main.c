@@ -31,6 +31,7 @@ CU_pSuite test_root_suite(void);
 CU_pSuite test_debug_suite(void);
 CU_pSuite test_readers_suite(void);
 CU_pSuite test_stash_suite(void);
+CU_pSuite test_repair_suite(void);
 
 static int
 is_wanted(const char *name, int argc, char **argv)
@@ -46,7 +47,7 @@ main(int argc, char **argv)
 {
 	static CU_pSuite (*const suites[])(void) = {test_geometry_suite, test_bitset_suite, test_pages_suite, test_words_suite,
 		test_topology_suite, test_segment_suite, test_codec_suite, test_channel_suite, test_barn_suite, test_node_suite,
-		test_cache_suite, test_grant_suite, test_grant_nodes_suite, test_grant_hostile_suite, test_stash_suite, test_reaper_suite, test_ladder_suite,
+		test_cache_suite, test_grant_suite, test_grant_nodes_suite, test_grant_hostile_suite, test_stash_suite, test_repair_suite, test_reaper_suite, test_ladder_suite,
 		test_collapse_suite,
 		test_profile_suite, test_access_suite, test_peer_suite, test_root_suite, test_readers_suite, test_debug_suite};
 	unsigned n_failures;

@@ -108,6 +108,15 @@ ask_call(struct ask *ask, enum proto_op op, const union proto_request *request, 
 	ask_call_fds(ask, op, request, reply, NULL, NULL);
 }
 
+void
+ask_await_end(struct ask *ask)
+{
+	char byte;
+
+	if (recv(ask->fd, &byte, sizeof(byte), 0) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+		ask_die(ASK_EXIT_SLABD, "slabd at %s said that it stops, and has not within %d s", ask->socket, ask->timeout_s);
+}
+
 static void
 compare_versions(struct ask *ask)
 {
@@ -150,6 +159,8 @@ place_of(enum proto_op op, const union proto_reply *reply)
 		return (struct place){.number = reply->arenas.arena};
 	case PROTO_OP_NODES:
 		return (struct place){.number = reply->nodes.node};
+	case PROTO_OP_INSPECT:
+		return (struct place){.number = reply->inspect.arena};
 	case PROTO_OP_ORPHANS:
 		return (struct place){.number = (uint64_t)reply->orphans.cache << 32 | reply->orphans.client};
 	default:
@@ -177,6 +188,7 @@ go_on(enum proto_op op, union proto_request *request, struct place place)
 		uint32_t *afterp = op == PROTO_OP_CACHES    ? &request->caches.after
 				   : op == PROTO_OP_CLIENTS ? &request->clients.after
 				   : op == PROTO_OP_ARENAS  ? &request->arenas.after
+				   : op == PROTO_OP_INSPECT ? &request->inspect.after
 							    : &request->nodes.after;
 
 		before = *afterp;

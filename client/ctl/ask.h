@@ -36,11 +36,14 @@ __attribute__((noreturn, format(printf, 2, 3))) void ask_die(int status, const c
 /* Connects, and compares versions: slabd refuses what does not match; so do we, in case it is the older one and does not know better. */
 void ask_open(struct ask *ask);
 
+/* Waits for slabd's end, which it has announced. */
+void ask_await_end(struct ask *ask);
+
 void ask_call(struct ask *ask, enum proto_op op, const union proto_request *request, union proto_reply *reply);
 /* fds: those that come with the answer, of which there is room for *n_fdsp. */
 void ask_call_fds(struct ask *ask, enum proto_op op, const union proto_request *request, union proto_reply *reply, int *fds, unsigned *n_fdsp);
 
-/* The entry of a list (CACHES, CLIENTS, ARENAS, NODES, ORPHANS, NEXT_ROOT) after the one in request, which then names it.  false: no more.
+/* The entry of a list (CACHES, CLIENTS, ARENAS, NODES, INSPECT, ORPHANS, NEXT_ROOT) after the one in request, which then names it.  false: no more.
  */
 bool ask_next(struct ask *ask, enum proto_op op, union proto_request *request, union proto_reply *reply);
 

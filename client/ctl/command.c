@@ -90,21 +90,47 @@ command_list(struct ctl *ctl)
 	return EXIT_SUCCESS;
 }
 
+int
+command_inspect(struct ctl *ctl)
+{
+	union proto_request request = {0};
+
+	ask_open(&ctl->ask);
+	return print_list(ctl, &request, NULL) > 0 ? ASK_EXIT_FOUND : EXIT_SUCCESS;
+}
+
 /* What changed too fast, or was looked at too slowly, is looked at anew, so often at most. */
 enum { MAX_AUDITS = 4 };
+
+/* What was lost, and taken back before the last audit, that one has not seen. */
+static void
+ask_audits(struct ctl *ctl, const union proto_request *request, union proto_reply *reply)
+{
+	uint64_t n_back = 0, first_back = 0;
+
+	for (int i = 0; i < MAX_AUDITS && (i == 0 || reply->audit.n_undecided > 0); i++) {
+		ask_call(&ctl->ask, PROTO_OP_AUDIT, request, reply);
+		if (n_back == 0 && reply->audit.n_repaired > 0)
+			first_back = reply->audit.first_lost;
+		reply->audit.n_lost += n_back;
+		reply->audit.n_repaired += n_back;
+		n_back = reply->audit.n_repaired;
+	}
+	if (first_back != 0)
+		reply->audit.first_lost = first_back;
+}
 
 int
 command_audit(struct ctl *ctl)
 {
-	union proto_request request = {0};
+	union proto_request request = {.audit = {.repair = ctl->repairs}};
 	union proto_reply reply;
 	struct show_table t;
 
 	ask_open(&ctl->ask);
 	if (ctl->cache != NULL)
 		request.audit.cache = ask_find_cache(&ctl->ask, ctl->cache);
-	for (int i = 0; i < MAX_AUDITS && (i == 0 || reply.audit.n_undecided > 0); i++)
-		ask_call(&ctl->ask, PROTO_OP_AUDIT, &request, &reply);
+	ask_audits(ctl, &request, &reply);
 	show_init(&t, &ctl->command->show);
 	show_add(&t, &reply);
 	table_print_record(t.table, ctl->form, stdout);

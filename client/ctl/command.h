@@ -15,7 +15,9 @@ enum {
 	COMMAND_CACHE = 1,
 	COMMAND_CLIENT = 2,
 	COMMAND_AGE = 4,
+	COMMAND_REPAIR = 16,
 	COMMAND_NONE = 8,
+	COMMAND_WAITS = 16, /* --timeout is for all of it */
 
 	COMMAND_MAX_KNOBS = 6,
 };
@@ -43,7 +45,9 @@ struct ctl {
 	uint32_t client_id; /* 0: all */
 	uint64_t older_than_ms;
 	bool has_age;
+	bool repairs;
 	bool is_none_wanted; /* what is listed is too many */
+	int wait_s; /* COMMAND_WAITS: at most; 0: for ever */
 };
 
 int command_record(struct ctl *ctl);
@@ -54,7 +58,9 @@ int command_orphans(struct ctl *ctl);
 int command_shrink(struct ctl *ctl);
 int command_destroy(struct ctl *ctl);
 int command_tune(struct ctl *ctl);
+int command_inspect(struct ctl *ctl);
 int command_leaks(struct ctl *ctl); /* leaks.c */
+int command_drain(struct ctl *ctl); /* drain.c */
 
 /* "90", "90s", "5m", "2h", "7d": milliseconds. Anything else is an error of usage. */
 uint64_t command_parse_age(const char *text);

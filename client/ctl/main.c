@@ -3,8 +3,8 @@
  * slabctl: asks slabd what it knows, and prints it; administers caches and orphans.
  *
  * Each command is an op or a few; a list is walked by asking for what comes after the last answer.
- * Exit status: 0; 1: the audit found objects lost or doubled, or pages missing, or orphans --none some; 2: usage; 3: slabd cannot be asked, or refused;
- * 4: the audit could not judge all objects.
+ * Exit status: 0; 1: the audit found objects lost or doubled, or pages missing, orphans --none some, inspect any, or drain's time is over; 2: usage;
+ * 3: slabd cannot be asked, or refused; 4: the audit could not judge all objects.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -72,6 +72,7 @@ static const struct show_view audit_view[] = {
 	{SHOW(audit, n_left), "n_left"},
 	{SHOW(audit, bytes_missing), "bytes_missing"},
 	{SHOW(audit, bytes_extra), "bytes_extra"},
+	{SHOW(audit, n_repaired), "n_repaired"},
 	{0, NULL},
 };
 
@@ -123,6 +124,21 @@ static const struct show_view nodes_view[] = {
 	{0, NULL},
 };
 
+static const struct show_view inspect_view[] = {
+	{SHOW(inspect, name), "name"},
+	{SHOW(inspect, server), "left by"},
+	{SHOW(inspect, layout_version), "version"},
+	{SHOW(inspect, layout_hash), "layout"},
+	{SHOW(inspect, ledger_hash), "ledger"},
+	{SHOW(inspect, n_segments), "segments"},
+	{SHOW(inspect, bytes), "bytes"},
+	{SHOW(inspect, n_sessions), "sessions"},
+	{SHOW(inspect, n_clients), "clients"},
+	{SHOW(inspect, n_caches), "caches"},
+	{SHOW(inspect, failed), "failed"},
+	{0, NULL},
+};
+
 /* SLABC_RECLAIM and so on; PROTO_CLIENT_. */
 static const char *const cache_flags[] = {"reclaim", "shared", "nowait", "no_owner", "runs", "debug", "sanity", "red_zone", "poison", "user", NULL};
 static const char *const session_flags[] = {"rdonly", "norecall", NULL};
@@ -132,7 +148,7 @@ static const struct command commands[] = {
 	{.name = "status", .run = command_record, .show = {PROTO_OP_STATUS, NULL, NULL}},
 	{.name = "caches", .run = command_list, .show = {PROTO_OP_CACHES, caches_view, cache_flags}},
 	{.name = "clients", .run = command_list, .show = {PROTO_OP_CLIENTS, clients_view, session_flags}},
-	{.name = "audit", .run = command_audit, .options = COMMAND_CACHE, .show = {PROTO_OP_AUDIT, audit_view, NULL}},
+	{.name = "audit", .run = command_audit, .options = COMMAND_CACHE | COMMAND_REPAIR, .show = {PROTO_OP_AUDIT, audit_view, NULL}},
 	{.name = "roots", .run = command_roots, .max_args = 1, .args = "[PREFIX]", .show = {PROTO_OP_NEXT_ROOT, roots_view, NULL}},
 	{.name = "orphans",
 		.run = command_orphans,
@@ -151,6 +167,8 @@ static const struct command commands[] = {
 		.show = {PROTO_OP_TUNE, NULL, NULL}},
 	{.name = "arenas", .run = command_list, .show = {PROTO_OP_ARENAS, arenas_view, may_names}},
 	{.name = "nodes", .run = command_list, .show = {PROTO_OP_NODES, nodes_view, NULL}},
+	{.name = "inspect", .run = command_inspect, .show = {PROTO_OP_INSPECT, inspect_view, NULL}},
+	{.name = "drain", .run = command_drain, .options = COMMAND_WAITS, .show = {PROTO_OP_DRAIN, NULL, NULL}},
 };
 
 static const char help[] =
@@ -165,26 +183,29 @@ static const char help[] =
 	"  orphans          what clients left that have died, a line for each and its cache\n"
 	"  leaks [CACHE]    who holds how much, of which cache and, in debug caches, from which call site\n"
 	"  audit            look for objects that are in no place, or in two\n"
+	"  inspect          what a slabd that refuses to adopt has found, a line for each arena\n"
 	"\n"
 	"For root, slabd's own user, and the arena's owner:\n"
 	"  orphans reclaim  free orphans: those of --cache, of --client, or --older-than; one of these must be given\n"
 	"  shrink [CACHE]   give back what lies idle, of a cache or of all\n"
 	"  destroy CACHE    end a cache that nobody has open and nobody needs\n"
 	"  tune CACHE KNOB=VALUE...  change sheaf_capacity, barn_full, min_partial, max_cached, cpu_partial, barn_empty; VALUE may be default, or none\n"
+	"  drain            take no new sessions, wait until there are none, and stop slabd; ended before, nothing has changed\n"
 	"\n"
 	"Options:\n"
 	"  --socket=PATH    slabd's socket; default: $SLABD_SOCKET, else " SLABC_DEFAULT_SOCKET "\n"
 	"  --arena=NAME     which arena; default: the one called default, else the only one\n"
 	"  --json           print JSON, with all fields\n"
 	"  --cache=NAME     audit, orphans: only this cache\n"
+	"  --repair         audit, by who may do the latter: take back what is lost\n"
 	"  --client=ID      orphans: only of this client\n"
 	"  --none           orphans: exit status 1 if there are any\n"
 	"  --older-than=TIME  orphans: only of clients that died so long ago; seconds, or with s, m, h, d\n"
-	"  --timeout=SECONDS  how long to wait for each answer; default: 5; audit: 60\n"
+	"  --timeout=SECONDS  how long to wait for each answer; default: 5; audit: 60; drain: how long for the sessions, default: for ever\n"
 	"  --help, --version\n"
 	"\n"
-	"Exit status: 0; 1: the audit found lost or doubled objects, or missing pages, or orphans --none some; 2: usage; 3: no answer from slabd, or a\n"
-	"refusal; 4: the audit could not judge all objects.\n";
+	"Exit status: 0; 1: the audit found lost or doubled objects, or missing pages, orphans --none some, or inspect any, or sessions are left after\n"
+	"drain's time; 2: usage; 3: no answer from slabd, or a refusal; 4: the audit could not judge all objects.\n";
 
 static int
 parse_timeout(const char *text)
@@ -236,8 +257,54 @@ check(const struct ctl *ctl)
 		ask_die(ASK_EXIT_USAGE, "--client goes with orphans only");
 	if (ctl->has_age && (command->options & COMMAND_AGE) == 0)
 		ask_die(ASK_EXIT_USAGE, "--older-than goes with orphans only");
+	if (ctl->repairs && (command->options & COMMAND_REPAIR) == 0)
+		ask_die(ASK_EXIT_USAGE, "--repair goes with audit only");
 	if (ctl->is_none_wanted && (command->options & COMMAND_NONE) == 0)
 		ask_die(ASK_EXIT_USAGE, "--none goes with orphans only");
+}
+
+static void
+take_option(struct ctl *ctl, int c)
+{
+	switch (c) {
+	case 's':
+		ctl->ask.socket = optarg;
+		ctl->ask.source = "--socket";
+		break;
+	case 'j':
+		ctl->form = TABLE_JSON;
+		break;
+	case 'c':
+		ctl->cache = optarg;
+		break;
+	case 'i':
+		ctl->client_id = parse_client(optarg);
+		break;
+	case 'o':
+		ctl->has_age = true;
+		ctl->older_than_ms = command_parse_age(optarg);
+		break;
+	case 'r':
+		ctl->repairs = true;
+		break;
+	case 'n':
+		ctl->is_none_wanted = true;
+		break;
+	case 'A':
+		ctl->ask.arena = optarg;
+		break;
+	case 't':
+		ctl->ask.timeout_s = parse_timeout(optarg);
+		break;
+	case 'h':
+		fputs(help, stdout);
+		exit(EXIT_SUCCESS);
+	case 'V':
+		printf("slabctl %s (protocol %u, layout %u)\n", SLABC_VERSION, (unsigned)PROTO_VERSION, (unsigned)LAYOUT_VERSION);
+		exit(EXIT_SUCCESS);
+	default:
+		exit(ASK_EXIT_USAGE); /* getopt_long() has said why */
+	}
 }
 
 static void
@@ -249,6 +316,7 @@ parse(struct ctl *ctl, int argc, char **argv)
 		{"cache", required_argument, NULL, 'c'},
 		{"client", required_argument, NULL, 'i'},
 		{"older-than", required_argument, NULL, 'o'},
+		{"repair", no_argument, NULL, 'r'},
 		{"none", no_argument, NULL, 'n'},
 		{"arena", required_argument, NULL, 'A'},
 		{"timeout", required_argument, NULL, 't'},
@@ -259,42 +327,7 @@ parse(struct ctl *ctl, int argc, char **argv)
 	int c;
 
 	while ((c = getopt_long(argc, argv, "h", long_options, NULL)) != -1)
-		switch (c) {
-		case 's':
-			ctl->ask.socket = optarg;
-			ctl->ask.source = "--socket";
-			break;
-		case 'j':
-			ctl->form = TABLE_JSON;
-			break;
-		case 'c':
-			ctl->cache = optarg;
-			break;
-		case 'i':
-			ctl->client_id = parse_client(optarg);
-			break;
-		case 'o':
-			ctl->has_age = true;
-			ctl->older_than_ms = command_parse_age(optarg);
-			break;
-		case 'n':
-			ctl->is_none_wanted = true;
-			break;
-		case 'A':
-			ctl->ask.arena = optarg;
-			break;
-		case 't':
-			ctl->ask.timeout_s = parse_timeout(optarg);
-			break;
-		case 'h':
-			fputs(help, stdout);
-			exit(EXIT_SUCCESS);
-		case 'V':
-			printf("slabctl %s (protocol %u, layout %u)\n", SLABC_VERSION, (unsigned)PROTO_VERSION, (unsigned)LAYOUT_VERSION);
-			exit(EXIT_SUCCESS);
-		default:
-			exit(ASK_EXIT_USAGE); /* getopt_long() has said why */
-		}
+		take_option(ctl, c);
 	if (optind == argc)
 		ask_die(ASK_EXIT_USAGE, "a command is needed, such as status or caches; see slabctl --help");
 	ctl->command = parse_command(argv[optind++]);
@@ -318,6 +351,10 @@ main(int argc, char **argv)
 		ctl.ask.source = "$SLABD_SOCKET";
 	}
 	parse(&ctl, argc, argv);
+	if (ctl.command->options & COMMAND_WAITS) {
+		ctl.wait_s = ctl.ask.timeout_s;
+		ctl.ask.timeout_s = 0;
+	}
 	if (ctl.ask.timeout_s == 0)
 		ctl.ask.timeout_s = ctl.command->show.op == PROTO_OP_AUDIT ? AUDIT_TIMEOUT_S : DEFAULT_TIMEOUT_S;
 	status = ctl.command->run(&ctl);

@@ -21,11 +21,11 @@ is_mode(const struct proto_field *f)
 	return strcmp(f->name, "mode") == 0;
 }
 
-/* References are shown in hexadecimal, in JSON as strings: its readers' numbers have 53 bits. */
+/* References and hashes are shown in hexadecimal, in JSON as strings: its readers' numbers have 53 bits. */
 static bool
-is_ref(const struct proto_field *f)
+is_hex(const struct proto_field *f)
 {
-	return strcmp(f->name, "ref") == 0;
+	return strcmp(f->name, "ref") == 0 || strcmp(f->name, "layout_hash") == 0 || strcmp(f->name, "ledger_hash") == 0;
 }
 
 /* Of a knob that is none, and in a cache that has no sheaves. */
@@ -74,7 +74,7 @@ fill_columns(struct show_table *t)
 	for (size_t i = 0; i < t->n; i++) {
 		t->columns[i].key = t->shown[i]->name;
 		t->columns[i].is_string =
-			t->shown[i]->type == PROTO_STR || is_flags(t->show, t->shown[i]) || is_ref(t->shown[i]) || is_mode(t->shown[i]);
+			t->shown[i]->type == PROTO_STR || is_flags(t->show, t->shown[i]) || is_hex(t->shown[i]) || is_mode(t->shown[i]);
 	}
 }
 
@@ -140,7 +140,7 @@ add_cell(struct show_table *t, const struct proto_field *f, const char *at)
 		age_text(u64, text, sizeof(text));
 		return table_add_shown(t->table, u64, text);
 	}
-	if (!is_ref(f))
+	if (!is_hex(f))
 		return table_add_number(t->table, u64);
 	snprintf(text, sizeof(text), "0x%016" PRIx64, u64);
 	return table_add_string(t->table, text);

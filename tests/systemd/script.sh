@@ -114,9 +114,66 @@ check "it says what it adopted" grep -q "arena 'default' adopted from slabd" /ru
 check "restart" systemctl restart slabd.service
 check "the client goes on after a restart" goes_on
 check "a member is served after a restart" says ok member $attach
+
+# What does not verify stays in the store until somebody has decided, and its client waits.
+spoil() { # turns a bit of the first ledger's layout hash, and the second time turns it back: systemd holds it
+	local fd
+	for fd in /proc/1/fd/*; do
+		case $(readlink "$fd") in */memfd:slabd:ledger*) ;; *) continue ;; esac
+		printf "\\x$(printf %02x $((0x$(dd if="$fd" bs=1 skip=12 count=1 status=none | od -An -tx1 | tr -d ' ') ^ 64)))" |
+			dd of="$fd" bs=1 seek=12 conv=notrunc status=none
+		return
+	done
+	return 1
+}
+refuses() { says "layout: the ledger is of" slabctl inspect; }
+check "a ledger is spoiled" spoil
+check "kill" systemctl kill -s KILL slabd.service
+check "slabd does not adopt" eventually refuses
+is_active() { is "$(show slabd.service ActiveState)" active; }
+check "but is active" eventually is_active
+check "and says so" eventually says "Serving nobody" show slabd.service StatusText
+check "who connects is told" says "has not adopted" $attach
+check "nothing of it is given up" differs "$(show slabd.service NFileDescriptorStore)" 0
+check "a second kill" systemctl kill -s KILL slabd.service
+check "the next one does not adopt either" eventually refuses
+check "the ledger is as it was" spoil
+check "a restart tries again" systemctl restart slabd.service
+check "it serves" eventually says ok member $attach
+check "the client goes on" goes_on
+check "and nothing is lost" says '"n_lost": 0' slabctl --json audit
+
+# Drain: the client that holds a session is waited for; slabd stays away until somebody connects, and begins empty.
+check "a drain has its time" says "slabd is not drained" slabctl --timeout=1 drain
+check "it serves as before" says ok member $attach
+restarts=$(show slabd.service NRestarts)
+slabctl drain 2>/run/drain &
+drain=$!
+check "a drain waits" eventually grep -q "1 session is left" /run/drain
+check "its status says so" eventually says Draining show slabd.service StatusText
+check "who connects is refused" says "it drains" $attach
 eval "exec ${HOLD[1]}>&-"
 wait "$HOLD_PID"
 check "the client had no error" is $? 0
+wait $drain
+check "the drain has ended" is $? 0
+is_gone() { is "$(show slabd.service ActiveState)" inactive; }
+check "slabd is gone" eventually is_gone
+check "cleanly" is "$(show slabd.service Result)" success
+check "and is not restarted" is "$(show slabd.service NRestarts)" "$restarts"
+n_adopted=$(grep -c 'adopted from slabd' /run/slabd.log)
+check "who connects starts another" says ok member $attach
+check "that finds nothing" is "$(grep -c 'adopted from slabd' /run/slabd.log)" "$n_adopted"
+
+# Told to stop, a slabd that does not adopt gives up what there is.
+check "a ledger is spoiled" spoil
+check "kill" systemctl kill -s KILL slabd.service
+check "slabd does not adopt" eventually refuses
+check "restart" systemctl restart slabd.service
+check "which keeps what there is, and tries again" eventually refuses
+check "stop" systemctl stop slabd.service
+check "it starts empty" says ok member $attach
+check "with nothing to inspect" slabctl inspect >/dev/null
 
 # Reload: modes change for who comes next; what takes a restart is named; an error changes nothing and fails the reload.
 pid=$(show slabd.service MainPID)

@@ -8,6 +8,8 @@
  *            echo     the other end one epoll loop for all clients
  *            one      REFILL of one object (a cache without sheaves: slabc_alloc() is a round trip)
  *            many     REFILL of 896 objects in one message (slabc_prefill())
+ *            sheaves  16,384 objects allocated one by one, then freed: as many messages as that takes
+ *            parse    no message: a REFILL unpacked 1,000 times
  *   CLIENTS  processes; ROUNDS of each; PACE: messages a second of all together, 0: as fast as they can
  *
  * Prints "p50 p99" in microseconds.  Whatever a client does besides, giving the objects back, lies outside the time that is taken.
@@ -26,8 +28,9 @@
 #include <unistd.h>
 
 #include "client/slabclient.h"
+#include "proto/codec.h"
 
-enum { MAX_CLIENTS = 64, MAX_ROUNDS = 20000, PACKET_BYTES = 16, MANY = 896, OBJECT_BYTES = 256 };
+enum { MAX_CLIENTS = 64, MAX_ROUNDS = 20000, PACKET_BYTES = 16, MANY = 896, OBJECT_BYTES = 256, N_OBJECTS = 16384, N_PARSED = 1000 };
 
 struct client {
 	int fd;
@@ -98,13 +101,42 @@ client_open(struct client *client)
 {
 	struct slabc_options o = SLABC_OPTIONS_INIT;
 	struct slabc_cache_options ko = SLABC_CACHE_OPTIONS_INIT;
-	bool is_one = strcmp(options.measure, "one") == 0;
+	char name[32];
 
 	o.socket = options.socket;
-	if (is_one)
+	if (strcmp(options.measure, "one") == 0)
 		ko.sheaf_capacity = SLABC_SHEAVES_NONE;
-	if (slabc_open(&client->c, &o) < 0 || slabc_cache_open(client->c, is_one ? "control.one" : "control.many", OBJECT_BYTES, &ko, &client->k) < 0)
+	snprintf(name, sizeof name, "control.%s", options.measure);
+	if (slabc_open(&client->c, &o) < 0 || slabc_cache_open(client->c, name, OBJECT_BYTES, &ko, &client->k) < 0)
 		die("no session");
+}
+
+static void
+parse(void)
+{
+	const union proto_request said = {.refill = {.cache = 1, .n_sheaves = 16}};
+	union proto_request heard;
+	unsigned char packet[64];
+	char why[PROTO_SENTENCE_BYTES];
+	enum proto_op op;
+	uint32_t id;
+	int n = proto_pack_request(packet, sizeof packet, PROTO_OP_REFILL, 1000, &said);
+
+	for (unsigned i = 0; i < N_PARSED; i++)
+		if (n < 0 || proto_unpack_request(packet, (size_t)n, &op, &id, &heard, why, sizeof why) != 0)
+			die("a REFILL that cannot be unpacked");
+}
+
+static void
+allocate_and_free(struct slabc_cache *k)
+{
+	static void *p[N_OBJECTS];
+
+	for (unsigned i = 0; i < N_OBJECTS; i++)
+		if (!(p[i] = slabc_alloc(k)))
+			die("slabc_alloc");
+	for (unsigned i = 0; i < N_OBJECTS; i++)
+		slabc_free(k, p[i]);
 }
 
 /* One message and its answer; the time it took. */
@@ -126,6 +158,12 @@ ask(struct client *client)
 		if (!p)
 			die("slabc_alloc");
 		slabc_free(client->k, p);
+	} else if (strcmp(options.measure, "sheaves") == 0) {
+		allocate_and_free(client->k);
+		took = now_ns() - start;
+	} else if (strcmp(options.measure, "parse") == 0) {
+		parse();
+		took = now_ns() - start;
 	} else {
 		struct slabc_sheaf *s = slabc_prefill(client->k, MANY);
 
@@ -145,7 +183,7 @@ run_client(struct client *client, unsigned number, uint64_t *samples)
 	uint64_t step = options.pace > 0 ? (uint64_t)(1e9 * n_messages * options.n_clients / options.pace) : 0;
 	uint64_t due = now_ns() + step * number / options.n_clients;
 
-	if (!is_bare())
+	if (!is_bare() && strcmp(options.measure, "parse") != 0)
 		client_open(client);
 	for (unsigned i = 0; i < options.n_rounds; i++) {
 		struct timespec at = {.tv_sec = (time_t)(due / 1000000000), .tv_nsec = (long)(due % 1000000000)};
@@ -190,7 +228,7 @@ main(int argc, char **argv)
 	int status, n_failed = 0;
 
 	if (argc != 6)
-		die("usage: control ping|echo|one|many SOCKET CLIENTS ROUNDS PACE");
+		die("usage: control ping|echo|one|many|sheaves|parse SOCKET CLIENTS ROUNDS PACE");
 	options = (struct options){argv[1], argv[2], (unsigned)atoi(argv[3]), (unsigned)atoi(argv[4]), atof(argv[5])};
 	if (options.n_clients < 1 || options.n_clients > MAX_CLIENTS || options.n_rounds < 10 || options.n_rounds > MAX_ROUNDS)
 		die("CLIENTS is 1 to 64, ROUNDS 10 to 20000");
