@@ -84,7 +84,7 @@ thread_enter_quick(const struct slabc_cache *k)
 		return NULL;
 	t = &tb->cache[k->v.index];
 	if (t->k != k || (atomic_read(&tls.in_library) | atomic_read(&tb->n_deferred) | atomic_read(&k->n_owed) | atomic_read(&k->is_destroyed) |
-			  atomic_read(&k->c->is_forked)))
+			  atomic_read(&k->c->is_forked) | atomic_read(&k->c->is_stale)))
 		return NULL;
 	if (!MUTANT(NO_GUARD) && is_amid(t, tb->main[k->v.index]))
 		return NULL;

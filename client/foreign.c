@@ -285,13 +285,16 @@ foreign_change_now(struct slabc_cache *k, struct thread_block *tb)
 	struct sheaf *s = t->foreign;
 	int32_t slot;
 
-	if (!t->record || !sheaf_is_plain(k, s) || k->c->slots[t->record_slot].capacity < atomic_read(&k->capacity))
+	/* A handler may have come in between the free's look and ours. */
+	if (!s || !t->record || !sheaf_is_plain(k, s))
 		return false;
 	slot = rack_get(k, tb, RACK_EMPTY, &s);
 	if (slot == CLIENT_NO_SLOT)
 		return false;
 	foreign_flush(k, tb, t);
-	if (!t->record || !sheaf_is_plain(k, s) || atomic_read(&s->size) != 0) {
+	/* By their slots: what sheaves have now may have been tuned meanwhile. */
+	if (!t->record || k->c->slots[t->record_slot].capacity < k->c->slots[slot].capacity || !sheaf_is_plain(k, s) ||
+		atomic_read(&s->size) != 0) {
 		barn_put(k, (uint32_t)slot, s, thread_holder(tb));
 		return false;
 	}

@@ -370,6 +370,18 @@ conn_has_session(struct conn *conn)
 	conn->is_stranger = false;
 }
 
+void
+conn_is_stranger_again(struct conn *conn)
+{
+	struct timeval patience = {HELLO_S, 0};
+
+	conn->is_stranger = strangers_take(&conn->loop->slabd->strangers, conn->peer_uid);
+	conn->is_over_limit = !conn->is_stranger;
+	conn->has_hello = false;
+	if (event_add(conn->again, &patience) < 0)
+		shutdown(conn->fd, SHUT_RDWR);
+}
+
 /* Closes the oldest of the loop that has said nothing yet, of the same user or of any.  false: there is none. */
 static bool
 evict_silent(const struct conn *newcomer, bool is_any_user)
@@ -526,8 +538,10 @@ check_resume(const struct conn *conn, const struct loop_message *m, char *why, s
 		return PROTO_STATUS_BUSY;
 	}
 	/* Was there no memory to map it when it was last looked at? */
-	if (!conn->session->is_readonly && !conn->session->map)
-		session_is_mapped_by_client(conn->session);
+	if (!conn->session->is_readonly && !conn->session->map && !session_is_mapped_by_client(conn->session)) {
+		snprintf(why, why_size, "client %u no longer maps its session", m->client_id);
+		return PROTO_STATUS_STALE;
+	}
 	if (!conn->session->is_readonly && !conn->session->map) {
 		snprintf(why, why_size, "slabd has no memory to map the session of client %u", m->client_id);
 		return PROTO_STATUS_BUSY;

@@ -94,6 +94,8 @@ int conn_watch_death(struct conn *conn, uint64_t nonce);
 
 /* It has a session from here on. */
 void conn_has_session(struct conn *conn);
+/* It has none any more: as one that has just connected, and must say HELLO again. */
+void conn_is_stranger_again(struct conn *conn);
 
 /* The client says that it has unmapped its session: true if that is so; the session has ended then. */
 bool conn_end_session(struct conn *conn);

@@ -402,6 +402,17 @@ grant_close(struct session *session, struct cache *cache)
 }
 
 void
+grant_shrink(struct session *session, struct cache *cache)
+{
+	struct layout_session_cache *lists = session_cache(session, cache->id);
+
+	take_list(session, cache, &lists->returned, LAYOUT_HOLDER_RETURNED, false);
+	take_list(session, cache, &lists->full, LAYOUT_HOLDER_BARN, false);
+	take_list(session, cache, &lists->empty, LAYOUT_HOLDER_BARN, false);
+	stash_trim(session, cache, 0);
+}
+
+void
 grant_call_in(struct session *session, struct cache *cache)
 {
 	struct layout_session_cache *lists = session_cache(session, cache->id);

@@ -55,6 +55,9 @@ void grant_flush(struct session *session, struct cache *cache);
 /* Takes every sheaf of the cache that no thread holds: the session closes it. */
 void grant_close(struct session *session, struct cache *cache);
 
+/* Takes what is on the client's lists, empty sheaves too.  By the lists: its threads go on, and a sheaf that is on none is on its way to one. */
+void grant_shrink(struct session *session, struct cache *cache);
+
 /* Takes what lies in the client's process barn and what it has given back, down to the slabs. */
 void grant_call_in(struct session *session, struct cache *cache);
 

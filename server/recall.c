@@ -300,7 +300,7 @@ recall_shrink(struct arena *arena, struct session *session, struct cache *cache)
 	session_for_each(arena, session, cache, grant_call_in);
 	recall_threads(&pass, session);
 	if (session)
-		grant_close(session, cache);
+		grant_shrink(session, cache);
 	for (unsigned i = 0; i < cache->n_nodes; i++)
 		node_trim(arena, &cache->nodes[i]);
 }

@@ -405,6 +405,7 @@ request_bye(struct request *q)
 {
 	if (!conn_end_session(q->conn))
 		REFUSE(q, PROTO_STATUS_STATE, "the session segment is still mapped");
+	conn_is_stranger_again(q->conn);
 	return PROTO_STATUS_OK;
 }
 

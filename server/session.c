@@ -640,8 +640,9 @@ slot_is_sound(const struct session *session, const struct session_slot *slot, ui
 	if (size >= SESSION_SLOT_SIZES || slot->bytes != (uint32_t)LAYOUT_SLOT_UNIT << size || slot->off < end || slot->off % slot->bytes ||
 		slot->off > LAYOUT_SESSION_BYTES - slot->bytes)
 		return false;
-	return !slot->cache || (arena_cache(session->arena, slot->cache) && (slot->capacity > 0 || session->is_bounded) &&
-				       slot->capacity <= LAYOUT_MAX_SHEAF && sheaf_bytes(slot->capacity) <= slot->bytes);
+	/* Capacity 0: all of it was taken back, of a session that was about to end. */
+	return !slot->cache ||
+	       (arena_cache(session->arena, slot->cache) && slot->capacity <= LAYOUT_MAX_SHEAF && sheaf_bytes(slot->capacity) <= slot->bytes);
 }
 
 /* Counts the slots that there are, and lists the free ones. */

@@ -291,6 +291,56 @@ it_tuned_amid_frees(void)
 	CHECK(harness_log_count(h, "not its to give back") == 0);
 }
 
+enum { N_OTHER = 12000 };
+
+/* By a handle that does not wait. */
+static void
+alloc_others(struct slabc_cache *k, void **pv)
+{
+	for (int i = 0; i < N_OTHER; i++)
+		REQUIRE(EVENTUALLY((pv[i] = slabc_alloc(k)) != NULL));
+}
+
+/* Two handles of a cache share the process barn, and learn of a tuning each by itself: one finds there what only the other expects. */
+static void
+it_tuned_beside_another_handle(void)
+{
+	static const uint32_t capacities[] = {28, 60, 124, 252};
+	CLEANUP(harness_free) struct harness *h = harness_slabd("--page-kind=4k");
+	struct slabc *a = harness_open(h, "producer"), *b = harness_open(h, "consumer");
+	struct slabc_cache *ka = harness_open_cache(a, "k", SIZE, 0), *kb = harness_open_cache(b, "k", SIZE, 0);
+	struct slabc_cache *kn = harness_open_cache(b, "k", SIZE, SLABC_NOWAIT);
+	uint64_t n_freed = 0;
+
+	for (unsigned i = 0; i < sizeof capacities / sizeof capacities[0]; i++) {
+		union proto_request request = {.tune = {.cache = harness_cache(h, "k").cache, .set = 1, .sheaf_capacity = capacities[i]}};
+		union proto_reply reply;
+		static void *others[N_OTHER];
+		slabc_ref refs[N];
+
+		CHECK(harness_ask(h, PROTO_OP_TUNE, &request, &reply) == PROTO_STATUS_OK);
+		alloc_others(kn, others);
+		for (int j = 0; j < N_OTHER; j++)
+			slabc_free(kn, others[j]);
+		alloc_others(kn, others);
+		for (int turn = 0; turn < 60; turn++) {
+			make_objects(a, ka, refs);
+			for (int j = 0; j < N; j++)
+				slabc_free(kb, slabc_deref(b, refs[j]));
+			n_freed += N;
+		}
+		for (int j = 0; j < N_OTHER; j++)
+			slabc_free(kn, others[j]);
+		CHECK(harness_audit(h).n_lost == 0 && harness_audit(h).n_doubled == 0);
+	}
+	CHECK(slabc_cache_shrink(kb) == 0);
+	CHECK(harness_cache(h, "k").n_foreign_frees == n_freed);
+	CHECK(harness_status(h).n_faults == 0);
+	check_clean(h, 0);
+	slabc_close(a);
+	slabc_close(b);
+}
+
 CU_pSuite
 it_foreign_suite(void)
 {
@@ -302,5 +352,6 @@ it_foreign_suite(void)
 	CU_ADD_TEST(suite, it_one_of_several_wins);
 	CU_ADD_TEST(suite, it_destroys_what_it_freed);
 	CU_ADD_TEST(suite, it_tuned_amid_frees);
+	CU_ADD_TEST(suite, it_tuned_beside_another_handle);
 	return suite;
 }

@@ -218,6 +218,8 @@ it_nothing_after_bye(void)
 	CHECK(harness_audit(h).n_out == 0);
 	CHECK(harness_status(h).n_sessions == 0);
 	CHECK(harness_status(h).n_caches == 1);
+	/* Nor has it its socket for ever: it is as one that has said nothing. */
+	CHECK(EVENTUALLY(recv(raw.fd, &cache, sizeof cache, MSG_DONTWAIT) == 0));
 	raw_detach(&raw);
 }
 
