@@ -45,6 +45,7 @@ leave_orphan(struct actor *a, unsigned n_loops)
 	the_ref = a->stage->ref;
 	actor_kill(a);
 	rig_wait_ended(1);
+	rig_wait_connections(1);
 	NEED(slabc_next_orphan(k, 0) == the_ref, "the orphan is not shown");
 	got[0] = got[1] = NULL;
 	return k;

@@ -313,6 +313,22 @@ rig_wait_ended(uint64_t n)
 }
 
 void
+rig_wait_connections(uint32_t n)
+{
+	uint32_t n_now = 0;
+
+	for (int i = 0; i < RIG_WAIT_S * 5000; i++) {
+		n_now = 0;
+		for (unsigned j = 0; j < rig.slabd->n_loops; j++)
+			n_now += (uint32_t)atomic_read(&rig.slabd->loops[j].n_conns);
+		if (n_now == n)
+			return;
+		usleep(200);
+	}
+	NEED(false, "slabd has %u connections, not %u", n_now, n);
+}
+
+void
 rig_give_back(struct slabc_cache *k, uint32_t slot, uint32_t from)
 {
 	union proto_request request = {.flush = {.cache = k->v.cache, .n_sheaves = 1}};

@@ -67,6 +67,8 @@ void rig_get_far(struct slabc_cache *k, uint32_t n, void **pv);
 slabc_ref rig_share(struct slabc *s, const void *p);
 /* Waits until so many sessions have ended. */
 void rig_wait_ended(uint64_t n);
+/* Until slabd has so many connections: a new one goes to the loop that has the fewest. */
+void rig_wait_connections(uint32_t n);
 /* Runs play in a thread of its own and waits for it. */
 void rig_elsewhere(void (*play)(void));
 /* Hands slot, held by `from`, back to slabd, and waits until that is done. */
