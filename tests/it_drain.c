@@ -229,7 +229,7 @@ manager_hear(struct manager *m)
 			strcpy(m->names[m->n++], name);
 		for (unsigned i = 0; strstr(text, "FDSTOREREMOVE=1") && i < m->n; i++)
 			while (i < m->n && strcmp(m->names[i], name) == 0)
-				strcpy(m->names[i], m->names[--m->n]);
+				memmove(m->names[i], m->names[--m->n], sizeof m->names[i]);
 	}
 }
 

@@ -165,7 +165,8 @@ it_dropping_is_no_way_round_the_quota(void)
 	slabc_close(c);
 	slabc_close(other);
 	CHECK(EVENTUALLY(harness_status(h).n_sessions == 0));
-	CHECK(harness_audit(h).n_lost == 0);
+	/* The last one's end is swept up after it, a portion a turn of the loop. */
+	CHECK(EVENTUALLY(harness_audit(h).n_lost == 0));
 }
 
 /* Nor round user-max, by several sessions: what nobody has counts once for the user, whoever of them was lent it. */
