@@ -201,6 +201,21 @@ goes_on(void)
 	return CU_get_number_of_failures() < 10;
 }
 
+/* The kinds that the lot left out: at each step that no kind had which was played. */
+static void
+play_unmet(struct kill_stand *s)
+{
+	for (uint32_t act = 0; act < kill_n_acts; act++) {
+		for (uint32_t kind = 0; kind < KILL_KINDS && !only; kind++) {
+			const struct trace *t = trace_of(s, act, kind);
+
+			for (uint32_t i = 0; i < t->n && goes_on(); i++)
+				if (!met[t->step[i]])
+					play_entry(s, act, kind, t, i);
+		}
+	}
+}
+
 /* Each act once at each step it has, kinds of caches by turns. */
 static void
 play_each_step(struct kill_stand *s)
@@ -221,6 +236,7 @@ play_each_step(struct kill_stand *s)
 					play_one(s, act, kind, step, below(n_passes[step]), t->nest);
 		}
 	}
+	play_unmet(s);
 }
 
 static void
