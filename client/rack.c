@@ -22,6 +22,18 @@ limit_of(const struct slabc_cache *k, enum rack_kind kind)
 	return atomic_read(kind == RACK_FULL ? &k->rack_full : &k->rack_empty);
 }
 
+static inline void
+push(struct rack *r, uint32_t slot, struct sheaf *s)
+{
+	uint32_t n = r->n;
+
+	r->n_fresh = n < r->n_fresh ? n : r->n_fresh;
+	r->sheaf[n] = s;
+	r->slot[n] = (uint16_t)slot;
+	r->n = n + 1;
+	STEP(RACK_PUT);
+}
+
 /* Takes entry i out; the topmost takes its place. */
 static void
 remove_entry(struct rack *r, uint32_t i)
@@ -127,10 +139,10 @@ exchange(struct slabc_cache *k, struct thread_block *tb, enum rack_kind want, ui
 	enum rack_kind kind = want == RACK_FULL ? RACK_EMPTY : RACK_FULL;
 	struct rack *from = &tb->rack[k->v.index][want], *to = &tb->rack[k->v.index][kind];
 	uint64_t head = atomic_read(kind == RACK_FULL ? &k->shown->full : &k->shown->empty);
-	uint32_t n = from->n, n_to = to->n;
+	uint32_t n = from->n;
 	struct sheaf *s;
 
-	if (n == 0 || n_to >= limit_of(k, kind) || barn_count(head) == 0 || cache_has_news(k))
+	if (n == 0 || to->n >= limit_of(k, kind) || barn_count(head) == 0 || cache_has_news(k))
 		return CLIENT_NO_SLOT;
 	n--;
 	s = from->sheaf[n];
@@ -138,11 +150,7 @@ exchange(struct slabc_cache *k, struct thread_block *tb, enum rack_kind want, ui
 		return CLIENT_NO_SLOT;
 	from->n = n;
 	STEP(RACK_TAKEN);
-	to->n_fresh = n_to < to->n_fresh ? n_to : to->n_fresh;
-	to->sheaf[n_to] = used;
-	to->slot[n_to] = (uint16_t)used_slot;
-	to->n = n_to + 1;
-	STEP(RACK_PUT);
+	push(to, used_slot, used);
 	if (want == RACK_FULL)
 		prefetch_next(k, from);
 	*sheafp = s;
@@ -212,10 +220,7 @@ rack_put(struct slabc_cache *k, struct thread_block *tb, uint32_t slot, struct s
 		barn_put(k, slot, s, thread_holder(tb));
 		return;
 	}
-	r->n_fresh = r->n < r->n_fresh ? r->n : r->n_fresh;
-	r->sheaf[r->n] = s;
-	r->slot[r->n++] = (uint16_t)slot;
-	STEP(RACK_PUT);
+	push(r, slot, s);
 }
 
 void
@@ -229,9 +234,7 @@ rack_put_back(struct slabc_cache *k, struct thread_block *tb, uint32_t slot, str
 		barn_return(k, slot, s, thread_holder(tb));
 		return;
 	}
-	r->n_fresh = r->n < r->n_fresh ? r->n : r->n_fresh;
-	r->sheaf[r->n] = s;
-	r->slot[r->n++] = (uint16_t)slot;
+	push(r, slot, s);
 }
 
 void

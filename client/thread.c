@@ -71,9 +71,12 @@ swap_spare(struct slabc_cache *k, struct thread_block *tb)
 	STEP(SWAP);
 }
 
-/* A new main sheaf.  The old one becomes the spare, and the old spare goes on to the barn; or, is_spare_kept, the old one goes. */
+/*
+ * A new main sheaf.  The old one becomes the spare, and the old spare goes on; not the old one itself, which a call that we interrupted, being a handler,
+ * may have been about to enter: it stays the thread's.  Unless slabd is about to take the spare.
+ */
 static void
-put_main(struct slabc_cache *k, struct thread_block *tb, int32_t slot, struct sheaf *s, bool is_spare_kept)
+put_main(struct slabc_cache *k, struct thread_block *tb, int32_t slot, struct sheaf *s)
 {
 	struct thread_cache *t = &tb->cache[k->v.index];
 	struct sheaf *going = tb->main[k->v.index];
@@ -81,7 +84,7 @@ put_main(struct slabc_cache *k, struct thread_block *tb, int32_t slot, struct sh
 
 	t->main_slot = slot;
 	atomic_write(&tb->main[k->v.index], s);
-	if (!k->is_single && going_slot != CLIENT_NO_SLOT && !(is_spare_kept && t->spare)) {
+	if (!k->is_single && going_slot != CLIENT_NO_SLOT && !(t->spare && sheaf_look(t->spare) < 0)) {
 		struct sheaf *old_main = going;
 		int32_t old_slot = going_slot;
 
@@ -174,7 +177,7 @@ fetch_now(struct slabc_cache *k, struct thread_block *tb)
 	slot = rack_get(k, tb, RACK_FULL, &s);
 	if (slot == CLIENT_NO_SLOT)
 		return false;
-	put_main(k, tb, slot, s, true);
+	put_main(k, tb, slot, s);
 	return true;
 }
 
@@ -384,7 +387,7 @@ thread_make_room_now(struct slabc_cache *k, struct thread_block *tb)
 		return true;
 	slot = rack_get(k, tb, RACK_EMPTY, &s);
 	if (slot != CLIENT_NO_SLOT)
-		put_main(k, tb, slot, s, false);
+		put_main(k, tb, slot, s);
 	return slot != CLIENT_NO_SLOT;
 }
 
@@ -404,7 +407,7 @@ thread_make_room(struct slabc_cache *k, struct thread_block *tb, int64_t *deadli
 		} else if (!swap_for_room(k, tb)) {
 			r = find_room(k, tb, deadlinep, &slot, &s);
 			if (r == 0 && slot != CLIENT_NO_SLOT)
-				put_main(k, tb, slot, s, false);
+				put_main(k, tb, slot, s);
 		}
 		if (r < 0)
 			return r;

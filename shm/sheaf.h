@@ -157,6 +157,7 @@ sheaf_pop_marked(const struct sheaf_view *v, struct sheaf *s, uint32_t mark)
 
 	if (__builtin_expect(atomic_peek(&s->busy) != mark && !MUTANT(NO_GUARD), 0))
 		return NULL;
+	STEP(ALLOC_LOOKED);
 	if (!MUTANT(LOOK_FIRST))
 		atomic_write(&s->busy, mark | SHEAF_BUSY);
 	atomic_compiler_barrier();
@@ -217,6 +218,7 @@ sheaf_push_marked(const struct sheaf_view *v, struct sheaf *s, uint64_t off, uin
 		*missp = NULL;
 		return false;
 	}
+	STEP(FREE_LOOKED);
 	atomic_write(&s->busy, mark | SHEAF_BUSY);
 	atomic_compiler_barrier();
 	n = atomic_peek(&s->size);

@@ -11,9 +11,11 @@
 #define SLAB_SHM_STEP_H
 
 #define STEP_LIST(X)                                                                                                                       \
+	X(ALLOC_LOOKED)     /* main found, and not busy: nothing written */                                                                \
 	X(ALLOC_ENTERED)    /* busy, size, entry and word read */                                                                          \
 	X(ALLOC_NAMED)      /* word names the owner, sheaf not yet shrunk */                                                               \
 	X(ALLOC_SHRUNK)     /* size written, still busy */                                                                                 \
+	X(FREE_LOOKED)      /* as ALLOC_LOOKED */                                                                                          \
 	X(FREE_ENTERED)                                                                                                                    \
 	X(FREE_CLOSED)      /* word CLOSING, nothing pushed */                                                                             \
 	X(FREE_GROWN)       /* entry and size written, word not cleared */                                                                 \
