@@ -164,12 +164,16 @@ sheaf_pause(void)
 }
 
 void
+slot_give_back(struct slabc *c, uint32_t cache, uint32_t slot, uint32_t holder)
+{
+	if (barn_take(&c->slots[slot], holder, LAYOUT_HOLDER_RETURNED))
+		barn_push(&c->session_caches[cache].returned, c->slots, slot);
+}
+
+void
 sheaf_let_go(struct slabc_cache *k, uint32_t slot)
 {
-	struct layout_slot *slots = k->c->slots;
-
-	if (barn_take(&slots[slot], LAYOUT_HOLDER_RECALLED, LAYOUT_HOLDER_RETURNED))
-		barn_push(&k->shown->returned, slots, slot);
+	slot_give_back(k->c, k->v.cache, slot, LAYOUT_HOLDER_RECALLED);
 }
 
 /*

@@ -376,6 +376,8 @@ bool barn_return(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t
 void sheaf_open(const struct slabc_cache *k, struct sheaf *s, uint32_t slot);
 /* Makes it busy for good, so that it may be handed on.  false: slabd has taken it, and it was let go of; or slabd died at that. */
 bool sheaf_shut(struct slabc_cache *k, uint32_t slot, struct sheaf *s, uint32_t holder);
+/* The slot goes to slabd, on the cache's list of what is returned, if `holder` still holds it. */
+void slot_give_back(struct slabc *c, uint32_t cache, uint32_t slot, uint32_t holder);
 /* slabd has taken the sheaf (LAYOUT_HOLDER_RECALLED), an ordinary one, and its thread has forgotten it: slabd may lend the slot again. */
 void sheaf_let_go(struct slabc_cache *k, uint32_t slot);
 /*

@@ -75,8 +75,7 @@ return_unheard(struct slabc *c)
 		if (atomic_read(&c->slots[slot].holder) != LAYOUT_HOLDER_APP || atomic_read(&c->is_with_app[slot]) || cache == 0 ||
 			cache >= LAYOUT_MAX_CACHES)
 			continue;
-		if (barn_take(&c->slots[slot], LAYOUT_HOLDER_APP, LAYOUT_HOLDER_RETURNED))
-			barn_push(&c->session_caches[cache].returned, c->slots, slot);
+		slot_give_back(c, cache, slot, LAYOUT_HOLDER_APP);
 	}
 }
 

@@ -244,8 +244,7 @@ skip_reply(struct slabc *c, const void *packet, size_t n, uint32_t id)
 	if (id & ID_NOWAIT) {
 		c->nowait[cache] = status == PROTO_STATUS_OK ? NOWAIT_CAME : -proto_status_errno(status);
 	} else if (status == PROTO_STATUS_OK && mapping_sheaf(c, reply.refill.slot)) {
-		if (barn_take(&c->slots[reply.refill.slot], LAYOUT_HOLDER_APP, LAYOUT_HOLDER_RETURNED))
-			barn_push(&c->session_caches[cache].returned, c->slots, reply.refill.slot);
+		slot_give_back(c, cache, reply.refill.slot, LAYOUT_HOLDER_APP);
 	}
 }
 
